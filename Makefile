@@ -1,0 +1,65 @@
+# Everything a newcomer needs: `make run` and `make test` work on a machine with only
+# python3, make and a network. Each group of packages is installed once, into .venv.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: run test test-slow test-lowest lint format bench docs clean
+
+run: $(VENV)/.run
+	$(BIN)/pinfactory rate-utility --out out
+
+test: lint
+	$(BIN)/pytest -n 2 --cov --cov-report=term:skip-covered
+
+test-slow: $(VENV)/.dev
+	$(BIN)/pytest -n 2 -m slow
+
+# The oldest versions that pyproject.toml allows, in a virtual environment of their own.
+test-lowest:
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/pip install --quiet --upgrade pip
+	.venv-lowest/bin/python tools/lowest_versions.py > .venv-lowest/constraints.txt
+	.venv-lowest/bin/pip install --quiet -e '.[dev,rl,report]' -c .venv-lowest/constraints.txt
+	.venv-lowest/bin/pytest -n 2
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.bench
+	set -e; for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python $$script; done
+
+docs: $(VENV)/.docs
+	$(BIN)/sphinx-build -W -b html docs docs/_build/html
+
+clean:
+	rm -rf $(VENV) .venv-lowest out docs/_build .mypy_cache .ruff_cache .pytest_cache .coverage*
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+$(VENV)/.run: $(VENV)/bin/python pyproject.toml
+	$(BIN)/pip install --quiet -e '.[report,rl]'
+	touch $@
+
+$(VENV)/.dev: $(VENV)/bin/python pyproject.toml
+	$(BIN)/pip install --quiet -e '.[dev,rl,report]'
+	touch $@
+
+$(VENV)/.docs: $(VENV)/bin/python pyproject.toml
+	$(BIN)/pip install --quiet -e '.[docs,rl,report]'
+	touch $@
+
+# PyTorch is pinned to the release the comparisons were measured with.
+$(VENV)/.bench: $(VENV)/.dev pyproject.toml
+	$(BIN)/pip install --quiet torch==2.13.0
+	$(BIN)/pip install --quiet -e '.[baselines]'
+	touch $@

@@ -1,0 +1,1 @@
+"""Learning systems that divide labour: a selector, simple experts, and a price on information."""

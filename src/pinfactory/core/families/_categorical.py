@@ -1,0 +1,58 @@
+"""Answers that are one of K outcomes."""
+
+from typing import Self
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
+
+from ._family import Family, align
+
+
+class Categorical(Family):
+    """A distribution over K outcomes, held as normalised log-probabilities."""
+
+    log_probs: Float[Array, "*batch k"]
+
+    @classmethod
+    def from_logits(cls, logits: Float[Array, "*batch k"]) -> Self:
+        """Normalise unconstrained logits."""
+        return cls(jax.nn.log_softmax(logits))
+
+    @classmethod
+    def from_probs(cls, probs: Float[Array, "*batch k"]) -> Self:
+        """Take probabilities; a zero becomes the smallest positive number, so logs stay finite."""
+        return cls(jnp.log(jnp.maximum(probs, jnp.finfo(probs.dtype).tiny)))
+
+    @classmethod
+    def uniform(cls, shape: tuple[int, ...]) -> Self:
+        """Equal probabilities over the last axis of `shape`."""
+        return cls(jnp.full(shape, -jnp.log(float(shape[-1]))))
+
+    @property
+    def probs(self) -> Float[Array, "*batch k"]:
+        """Probabilities."""
+        return jnp.exp(self.log_probs)
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        return self.log_probs.shape[:-1]
+
+    def log_prob(self, value: Int[Array, "..."]) -> Float[Array, "..."]:
+        shape = jnp.broadcast_shapes(self.batch_shape, value.shape)
+        log_probs = jnp.broadcast_to(self.log_probs, (*shape, self.log_probs.shape[-1]))
+        index = jnp.broadcast_to(value, shape)[..., None]
+        return jnp.take_along_axis(log_probs, index, axis=-1)[..., 0]
+
+    def sample(self, key: Key[Array, ""], shape: tuple[int, ...] = ()) -> Int[Array, "..."]:
+        return jax.random.categorical(key, self.log_probs, shape=shape + self.batch_shape)
+
+    def entropy(self) -> Float[Array, "*batch"]:
+        return -jnp.sum(self.probs * self.log_probs, axis=-1)
+
+    def kl(self, other: Self) -> Float[Array, "..."]:
+        return jnp.sum(self.probs * (self.log_probs - other.log_probs), axis=-1)
+
+    def merge(self, weights: Float[Array, " n ..."]) -> Self:
+        probs = jnp.sum(align(weights, self.log_probs.ndim) * self.probs, axis=0)
+        return type(self).from_probs(probs)

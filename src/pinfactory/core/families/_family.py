@@ -1,0 +1,47 @@
+"""What every posterior family can do."""
+
+from abc import abstractmethod
+from typing import Self
+
+import equinox as eqx
+from jaxtyping import Array, Float, Key, Shaped
+
+LOG_2PI = 1.8378770664093453
+
+
+class Family(eqx.Module):
+    """A distribution with closed-form entropy, KL divergence and best common prior."""
+
+    @property
+    @abstractmethod
+    def batch_shape(self) -> tuple[int, ...]:
+        """Shape of the leading axes."""
+
+    @abstractmethod
+    def log_prob(self, value: Array) -> Float[Array, "..."]:
+        """Return log p(value)."""
+
+    @abstractmethod
+    def sample(self, key: Key[Array, ""], shape: tuple[int, ...] = ()) -> Shaped[Array, "..."]:
+        """Draw `shape` independent samples, as leading axes in front of the batch axes."""
+
+    @abstractmethod
+    def entropy(self) -> Float[Array, "*batch"]:
+        """Return H(p) in nats."""
+
+    @abstractmethod
+    def kl(self, other: Self) -> Float[Array, "..."]:
+        """Return KL(p ‖ other) in nats; batch axes broadcast."""
+
+    @abstractmethod
+    def merge(self, weights: Float[Array, " n ..."]) -> Self:
+        """Return argmin_q Σᵢ wᵢ KL(pᵢ ‖ q) over the first batch axis.
+
+        `weights` has the leading batch axes (all of them, or the first few) and sums to one over
+        the first.
+        """
+
+
+def align(weights: Float[Array, " n ..."], ndim: int) -> Float[Array, " n ..."]:
+    """Append axes so that `weights` broadcasts against an array of `ndim` dimensions."""
+    return weights.reshape(weights.shape + (1,) * (ndim - weights.ndim))
