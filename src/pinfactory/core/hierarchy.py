@@ -1,0 +1,116 @@
+"""A selector and its experts as one module: p(m|x), p(y|x,m) and p(y|x)."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
+
+from .families import Categorical, Family
+
+# Small enough that softmax gives exactly zero, finite so that 0 · log 0 stays zero.
+NEVER = -1e9
+
+
+class Expert(eqx.Module):
+    """Anything that maps one input to a posterior family."""
+
+    @abstractmethod
+    def __call__(self, x: PyTree[Array], *, key: Key[Array, ""] | None = None) -> Family:
+        """Return p(y|x)."""
+
+
+class FamilyExpert(Expert):
+    """A network whose outputs `head` turns into a posterior, such as logits into a Categorical."""
+
+    network: Callable[..., Array]
+    head: Callable[[Array], Family]
+
+    def __call__(self, x: PyTree[Array], *, key: Key[Array, ""] | None = None) -> Family:
+        return self.head(self.network(x, key=key))
+
+
+class Decision(eqx.Module):
+    """What a hierarchy decides for an input, before anything is sampled.
+
+    With one level of selection `selections` is `(p(m|x),)`, with experts on the last axis, and
+    `answers` is p(y|x,m) with a batch axis of M. Every further level adds a selection whose batch
+    axes are the experts above it.
+    """
+
+    selections: tuple[Categorical, ...]
+    answers: Family
+
+    @property
+    def stages(self) -> tuple[Family, ...]:
+        """All posteriors, from the outermost selector to the experts."""
+        return (*self.selections, self.answers)
+
+    @property
+    def reach(self) -> tuple[Float[Array, "..."], ...]:
+        """For every stage, the probability that the decision comes to each of its members."""
+        reach = [jnp.ones(self.selections[0].batch_shape)]
+        for selection in self.selections:
+            reach.append(reach[-1][..., None] * selection.probs)
+        return tuple(reach)
+
+    @property
+    def responsibilities(self) -> Float[Array, "..."]:
+        """Return p(m|x) of the experts themselves, with one axis for each level of selection."""
+        return self.reach[-1]
+
+
+class Hierarchy(eqx.Module):
+    """A selector over experts; the experts may be hierarchies themselves.
+
+    Written for a single input; the caller vmaps over a batch.
+
+    Attributes
+    ----------
+    selector
+        Maps x to M logits.
+    experts
+        One pytree of M experts: every array has a leading axis of length M.
+    available
+        Experts that may be chosen. Switching some off trains hierarchies of different sizes side
+        by side in one compiled program.
+    """
+
+    selector: Callable[..., Array]
+    experts: "Expert | Hierarchy"
+    available: Bool[Array, " m"]
+
+    def __call__(self, x: PyTree[Array], *, key: Key[Array, ""] | None = None) -> Decision:
+        """Return p(m|x) and all p(y|x,m)."""
+        selector_key, expert_key = (None, None) if key is None else jax.random.split(key)
+        selection = self.select(x, key=selector_key)
+        answers = eqx.filter_vmap(lambda expert: expert(x, key=expert_key))(self.experts)
+        if isinstance(answers, Decision):
+            return Decision((selection, *answers.selections), answers.answers)
+        return Decision((selection,), answers)
+
+    def select(self, x: PyTree[Array], *, key: Key[Array, ""] | None = None) -> Categorical:
+        """Return p(m|x) without asking any expert."""
+        logits = self.selector(x, key=key)
+        return Categorical.from_logits(jnp.where(self.available, logits, NEVER))
+
+    def expert(self, m: Int[Array, ""]) -> "Expert | Hierarchy":
+        """Return expert m alone; m may be traced."""
+        return jax.tree.map(lambda leaf: leaf[m] if eqx.is_array(leaf) else leaf, self.experts)
+
+
+def assemble(
+    key: Key[Array, ""],
+    selector: Callable[[Key[Array, ""]], Callable[..., Array]],
+    expert: Callable[[Key[Array, ""]], "Expert | Hierarchy"],
+    n_experts: int,
+) -> Hierarchy:
+    """Build a hierarchy from a factory of selectors and a factory of experts.
+
+    A factory may itself call `assemble`, which gives selectors over selectors over experts.
+    """
+    selector_key, expert_key = jax.random.split(key)
+    experts = eqx.filter_vmap(expert)(jax.random.split(expert_key, n_experts))
+    return Hierarchy(selector(selector_key), experts, jnp.ones(n_experts, bool))

@@ -1,0 +1,196 @@
+"""How much information a hierarchy processes: computed in nats, reported in bits."""
+
+from typing import NamedTuple, Self
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import logsumexp
+from jaxtyping import Array, Float, Key
+
+from .families import Categorical, Family
+from .hierarchy import Decision
+from .priors import Prior
+
+BITS_PER_NAT = 1.4426950408889634
+
+
+class Information(NamedTuple):
+    """Information in bits, per stage and per expert.
+
+    Attributes
+    ----------
+    selectors
+        I(X;M) for every level of selection, given the choices above it.
+    experts
+        I(X;Y|M).
+    overall
+        I(X;Y) with the experts marginalised; NaN for answers whose mixture has no closed-form
+        entropy (see `estimate_information`).
+    per_expert
+        I(X;Y|M=m).
+    responsibility
+        p(m), the share of the inputs that each expert handles.
+    effective_experts
+        2^H(M).
+    """
+
+    selectors: tuple[Float[Array, ""], ...]
+    experts: Float[Array, ""]
+    overall: Float[Array, ""]
+    per_expert: Float[Array, "..."]
+    responsibility: Float[Array, "..."]
+    effective_experts: Float[Array, ""]
+
+
+class StageMeter(eqx.Module):
+    """Running information of one stage: H(best common prior) − mean H(posterior).
+
+    This equals the mean KL from the posteriors to the prior that is best for them, because that
+    prior has their mean sufficient statistics. For a Categorical it is the mutual information;
+    for other families it is what the stage pays for with a prior of its own family, an upper bound
+    of the mutual information.
+    """
+
+    prior: Prior
+    entropy: Float[Array, "..."]
+
+    @classmethod
+    def start(cls, like: Family) -> Self:
+        """Begin with nothing seen; `like` gives the shapes."""
+        return cls(Prior.running(like, 1.0), jnp.zeros(like.batch_shape))
+
+    def update(self, posteriors: Family, weights: Float[Array, "n ..."]) -> Self:
+        """Take in n weighted posteriors."""
+        prior = self.prior.update(posteriors, weights)
+        seen = jnp.sum(weights * posteriors.entropy(), axis=0)
+        entropy = jnp.where(
+            prior.mass > 0,
+            (self.prior.mass * self.entropy + seen) / jnp.where(prior.mass > 0, prior.mass, 1.0),
+            self.entropy,
+        )
+        return type(self)(prior, entropy)
+
+    @property
+    def share(self) -> Float[Array, "..."]:
+        """How often the decision came to each member of the stage."""
+        return self.prior.mass / jnp.sum(self.prior.mass)
+
+    @property
+    def bits(self) -> Float[Array, "..."]:
+        """Information of each member of the stage in bits."""
+        return jnp.maximum(self.prior.family.entropy() - self.entropy, 0.0) * BITS_PER_NAT
+
+
+class Meter(eqx.Module):
+    """Information of all stages over a stream of batches.
+
+    ``Meter.start(decision).update(decision)`` measures one batch; further updates go on.
+    """
+
+    stages: tuple[StageMeter, ...]
+    overall: StageMeter | None
+
+    @classmethod
+    def start(cls, like: Decision) -> Self:
+        """Begin with nothing seen; `like` is a decision for a batch and gives the shapes."""
+        first = jax.tree.map(lambda leaf: leaf[0], like)
+        overall = marginal(first)
+        return cls(
+            tuple(StageMeter.start(stage) for stage in first.stages),
+            None if overall is None else StageMeter.start(overall),
+        )
+
+    def update(self, decision: Decision, weights: Float[Array, " n"] | None = None) -> Self:
+        """Take in the decisions for n inputs, weighted if `weights` are given."""
+        if weights is None:
+            weights = jnp.ones(decision.answers.batch_shape[0])
+        stages = tuple(
+            meter.update(posterior, weights.reshape(-1, *(1,) * (reach.ndim - 1)) * reach)
+            for meter, posterior, reach in zip(
+                self.stages, decision.stages, decision.reach, strict=True
+            )
+        )
+        if self.overall is None:
+            return type(self)(stages, None)
+        answer = marginal(decision)
+        assert answer is not None
+        return type(self)(stages, self.overall.update(answer, weights))
+
+    def report(self) -> Information:
+        """Return what has been measured so far."""
+        *selectors, experts = (jnp.sum(stage.share * stage.bits) for stage in self.stages)
+        responsibility = self.stages[-1].share
+        taken = Categorical.from_probs(responsibility.ravel())
+        return Information(
+            tuple(selectors),
+            experts,
+            jnp.asarray(jnp.nan) if self.overall is None else self.overall.bits,
+            self.stages[-1].bits,
+            responsibility,
+            jnp.exp(taken.entropy()),
+        )
+
+
+def measure(decision: Decision, weights: Float[Array, " n"] | None = None) -> Information:
+    """Measure the information of one batch, with the batch's own marginals as priors."""
+    return Meter.start(decision).update(decision, weights).report()
+
+
+def marginal(decision: Decision) -> Categorical | None:
+    """Return p(y|x) = Σ_m p(m|x) p(y|x,m), or None where it leaves the family."""
+    if not isinstance(decision.answers, Categorical):
+        return None
+    responsibilities = decision.responsibilities[..., None]
+    axes = tuple(range(-1 - len(decision.selections), -1))
+    return Categorical.from_probs(jnp.sum(responsibilities * decision.answers.probs, axis=axes))
+
+
+class Estimate(NamedTuple):
+    """A Monte Carlo estimate in bits with its standard error."""
+
+    value: Float[Array, ""]
+    standard_error: Float[Array, ""]
+
+
+def estimate_information(
+    key: Key[Array, ""], decision: Decision, n_samples: int = 2000
+) -> tuple[Estimate, Estimate]:
+    """Estimate the true I(X;Y|M) and I(X;Y) of a batch for any family.
+
+    Samples x, m ~ p(m|x) and y ~ p(y|x,m), and averages log p(y|x,m)/p(y|m) and log p(y|x)/p(y),
+    with p(y|m) and p(y) the mixtures over the batch.
+
+    Parameters
+    ----------
+    key
+        Source of randomness.
+    decision
+        Decisions for n inputs with one level of selection.
+    n_samples
+        Number of samples; the standard error falls with its square root.
+    """
+    (selection,) = decision.selections
+    n, n_experts = selection.log_probs.shape
+    log_x_given_m = selection.log_probs - logsumexp(selection.log_probs, axis=0)
+
+    def one(key: Key[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        x_key, m_key, y_key = jax.random.split(key, 3)
+        x = jax.random.randint(x_key, (), 0, n)
+        m = jax.random.categorical(m_key, selection.log_probs[x])
+        answer: Family = jax.tree.map(lambda leaf: leaf[x, m], decision.answers)
+        log_y = decision.answers.log_prob(answer.sample(y_key))
+        of_expert = log_y[x, m] - logsumexp(log_x_given_m[:, m] + log_y[:, m])
+        log_mixture = logsumexp(selection.log_probs + log_y, axis=1)
+        return of_expert, log_mixture[x] - logsumexp(log_mixture) + jnp.log(float(n))
+
+    batch = max(1, 1_000_000 // (n * n_experts))
+    ratios = jax.lax.map(one, jax.random.split(key, n_samples), batch_size=min(batch, n_samples))
+    experts, overall = (
+        Estimate(
+            jnp.mean(ratio) * BITS_PER_NAT,
+            jnp.std(ratio, ddof=1) / jnp.sqrt(float(n_samples)) * BITS_PER_NAT,
+        )
+        for ratio in ratios
+    )
+    return experts, overall

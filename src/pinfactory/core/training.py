@@ -1,0 +1,267 @@
+"""The one training loop: compiled chunks of steps, replicas side by side, a Python loop around.
+
+Progress bars, logs and checkpoints are callbacks (`pinfactory.callbacks`): this module touches
+no file and no screen.
+"""
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Key, PyTree
+
+State = TypeVar("State")
+
+
+class Steps(Protocol):
+    """What training needs of a setting: a pure step, hashable so that programs are reused."""
+
+    def step(self, key: Key[Array, ""], state: Any, data: Any, /) -> tuple[Any, Any]:
+        """Return the next state and a pytree of scalars."""
+
+
+class Best(eqx.Module, Generic[State]):
+    """The best state of every replica so far, by a score on held-out data."""
+
+    score: Float[Array, " replicas"]
+    state: State
+    stale: Int[Array, " replicas"]
+
+    @classmethod
+    def none_yet(cls, state: State, n_replicas: int) -> "Best[State]":
+        """Start below every score."""
+        return cls(jnp.full(n_replicas, -jnp.inf), state, jnp.zeros(n_replicas, int))
+
+    def update(self, score: Float[Array, " replicas"], state: State) -> "Best[State]":
+        """Keep `state` of the replicas that improved."""
+        better = score > self.score
+        kept = jax.tree.map(
+            lambda new, old: _where(better, new, old) if eqx.is_array(new) else new,
+            state,
+            self.state,
+        )
+        return type(self)(
+            jnp.where(better, score, self.score), kept, jnp.where(better, 0, self.stale + 1)
+        )
+
+
+class Run(eqx.Module, Generic[State]):
+    """Everything a resume needs. Arrays in `state` have a leading axis of replicas."""
+
+    key: Key[Array, " replicas"]
+    step: Int[Array, ""]
+    state: State
+    best: Best[State] | None
+
+    @classmethod
+    def start(
+        cls, key: Key[Array, " replicas"], state: State, *, keep_best: bool = False
+    ) -> "Run[State]":
+        """Begin at step 0 with one key for each replica."""
+        best = Best.none_yet(state, len(key)) if keep_best else None
+        return cls(key, jnp.asarray(0), state, best)
+
+
+class Progress(NamedTuple):
+    """What callbacks get after every chunk; `info` holds means over the chunk for each replica."""
+
+    step: int
+    total: int
+    info: PyTree[np.ndarray]
+    score: np.ndarray | None
+    seconds: float
+
+
+class Callback:
+    """Something that watches training. Override what you need."""
+
+    def start(self, run: Run, total: int) -> None:
+        """Be told that training begins at `run.step` and goes to `total`."""
+
+    def chunk(self, progress: Progress, run: Run) -> bool | None:
+        """Be told of a finished chunk; return True to stop training."""
+
+    def finish(self) -> None:
+        """Be told that training has ended, for whatever reason."""
+
+
+class Trained(NamedTuple, Generic[State]):
+    """How training ended."""
+
+    run: Run[State]
+    history: list[Progress]
+    ending: Literal["finished", "stale", "callback", "interrupted"]
+
+
+class NonFiniteError(FloatingPointError):
+    """A loss or a parameter stopped being finite. `run` is the last finite state."""
+
+    def __init__(self, where: str, step: int, replica: int, expert: int | None, run: Run) -> None:
+        of_expert = "" if expert is None else f", expert {expert}"
+        super().__init__(
+            f"Training stopped being finite at step {step}: {where} (replica {replica}"
+            f"{of_expert}). The last finite state is kept. Try a smaller learning rate, or check "
+            "the data for extreme values."
+        )
+        self.step, self.replica, self.expert, self.run = step, replica, expert, run
+
+
+def train(
+    learner: Steps,
+    run: Run[State],
+    data: PyTree,
+    *,
+    steps: int,
+    chunk: int = 500,
+    evaluate: Callable[[State], Float[Array, " replicas"]] | None = None,
+    patience: int | None = None,
+    callbacks: Sequence[Callback] = (),
+    data_per_replica: bool = False,
+) -> Trained[State]:
+    """Train all replicas until `steps` steps are done in total.
+
+    Parameters
+    ----------
+    learner
+        Supplies the pure step.
+    run
+        Where to start, fresh or from a checkpoint.
+    data
+        Passed to every step; never closed over, so that other data of the same shape compiles
+        nothing.
+    steps
+        The step at which to end, counted from the run's very start.
+    chunk
+        Steps between two returns to Python, where callbacks run and Ctrl-C takes effect.
+    evaluate
+        Scores the state of every replica after each chunk, higher is better; the best state of
+        each is kept in `run.best`.
+    patience
+        End when no replica's score has improved for so many chunks.
+    callbacks
+        Called after every chunk.
+    data_per_replica
+        Whether arrays in `data` have a leading axis of replicas instead of being shared.
+
+    Raises
+    ------
+    NonFiniteError
+        When a loss or parameter stops being finite.
+    """
+    if (evaluate is None) != (run.best is None):
+        raise ValueError(
+            "`evaluate` must be given exactly when the run was started with keep_best."
+        )
+    history: list[Progress] = []
+    ending: Literal["finished", "stale", "callback", "interrupted"] = "finished"
+    for callback in callbacks:
+        callback.start(run, steps)
+    try:
+        while (done := int(run.step)) < steps:
+            began = time.perf_counter()
+            n_steps = min(chunk, steps - done)
+            new, info, finite = _advance(learner, run, data, jnp.asarray(n_steps), data_per_replica)
+            if not finite:
+                raise _first_non_finite(learner, run, data, n_steps, data_per_replica)
+            score = None
+            if evaluate is not None and new.best is not None:
+                score = evaluate(new.state)
+                new = eqx.tree_at(lambda r: r.best, new, new.best.update(score, new.state))
+            run = new
+            progress = Progress(
+                done + n_steps,
+                steps,
+                jax.tree.map(np.asarray, info),
+                None if score is None else np.asarray(score),
+                time.perf_counter() - began,
+            )
+            history.append(progress)
+            votes = [callback.chunk(progress, run) for callback in callbacks]
+            if any(votes):
+                ending = "callback"
+                break
+            if patience is not None and run.best and bool((run.best.stale >= patience).all()):
+                ending = "stale"
+                break
+    except KeyboardInterrupt:
+        ending = "interrupted"
+        warnings.warn(
+            f"Training was interrupted at step {int(run.step)} of {steps}; what was learned until "
+            "then is kept.",
+            stacklevel=2,
+        )
+    finally:
+        for callback in callbacks:
+            callback.finish()
+    return Trained(run, history, ending)
+
+
+@eqx.filter_jit
+def _advance(
+    learner: Steps, run: Run, data: PyTree, n_steps: Int[Array, ""], data_per_replica: bool
+) -> tuple[Run, PyTree, Array]:
+    """Do `n_steps` steps; return the new run, the mean info and whether all of it is finite.
+
+    The number of steps is traced: the last, shorter chunk of a run is the same program.
+    """
+    arrays, static = eqx.partition(run.state, eqx.is_array)
+    data_axis = 0 if data_per_replica else None
+
+    def one(key: Array, arrays: PyTree, step: Array, data: PyTree) -> tuple[PyTree, PyTree]:
+        state, info = learner.step(jax.random.fold_in(key, step), eqx.combine(arrays, static), data)
+        return eqx.filter(state, eqx.is_array), info
+
+    def body(i: Array, carry: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
+        arrays, total = carry
+        arrays, info = jax.vmap(one, in_axes=(0, 0, None, data_axis))(
+            run.key, arrays, run.step + i, data
+        )
+        return arrays, jax.tree.map(jnp.add, total, info)
+
+    _, like = eqx.filter_eval_shape(
+        jax.vmap(one, in_axes=(0, 0, None, data_axis)), run.key, arrays, run.step, data
+    )
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), like)
+    arrays, total = jax.lax.fori_loop(0, n_steps, body, (arrays, zeros))
+    new = Run(run.key, run.step + n_steps, eqx.combine(arrays, static), run.best)
+    info = jax.tree.map(lambda leaf: leaf / n_steps, total)
+    finite = jnp.stack([jnp.isfinite(leaf).all() for leaf in _floats((new.state, info))]).all()
+    return new, info, finite
+
+
+def _floats(tree: PyTree) -> list[Array]:
+    return jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array))
+
+
+def _first_non_finite(
+    learner: Steps, run: Run, data: PyTree, n_steps: int, data_per_replica: bool
+) -> NonFiniteError:
+    """Find the step at fault by bisection, replaying the chunk from its finite start.
+
+    Checking every step would slow down all runs to explain the few that fail.
+    """
+    good, bad = 0, n_steps
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        *_, finite = _advance(learner, run, data, jnp.asarray(middle), data_per_replica)
+        good, bad = (middle, bad) if finite else (good, middle)
+    kept, *_ = _advance(learner, run, data, jnp.asarray(good), data_per_replica)
+    failed, info, _ = _advance(learner, kept, data, jnp.asarray(1), data_per_replica)
+    for path, leaf in jax.tree_util.tree_leaves_with_path((failed.state, info)):
+        if not eqx.is_inexact_array(leaf) or bool(jnp.isfinite(leaf).all()):
+            continue
+        replica, *inner = np.argwhere(~np.isfinite(np.asarray(leaf)))[0]
+        name = jax.tree_util.keystr(path)
+        expert = int(inner[0]) if ".experts" in name and inner else None
+        return NonFiniteError(name, int(kept.step) + 1, int(replica), expert, kept)
+    raise AssertionError("a replayed chunk must fail as it did before")
+
+
+def _where(condition: Array, new: Array, old: Array) -> Array:
+    """Choose whole replicas; works for typed keys as well."""
+    return jnp.where(condition.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
