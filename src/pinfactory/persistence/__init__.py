@@ -1,0 +1,46 @@
+"""Model files and checkpoints: arrays and plain values, never code.
+
+A model file is a zip of one `safetensors` member, whose arrays are keyed by their path in the
+tree, and a JSON manifest with a format version (`docs/file_format.md`). The file holds values
+only; structure and behaviour come from the skeleton or the registered class that the reader
+supplies, so that loading a file, even a hostile one, runs no code from it.
+
+`save_tree` and `load_tree` store any pytree, such as a training state. `save_model` and `load`
+store the models whose class was given a kind with `register`.
+"""
+
+from ._container import read_manifest
+from ._errors import (
+    DamagedFileError,
+    MismatchError,
+    ModelFileError,
+    NotAModelFileError,
+    NotStorableError,
+    UnknownKindError,
+    UnsupportedVersionError,
+)
+from ._json import from_json, to_json
+from ._manifest import ArraySpec, Manifest
+from ._registry import Storable, load, register, save_model
+from ._tree import load_tree, save_tree
+
+__all__ = [
+    "ArraySpec",
+    "DamagedFileError",
+    "Manifest",
+    "MismatchError",
+    "ModelFileError",
+    "NotAModelFileError",
+    "NotStorableError",
+    "Storable",
+    "UnknownKindError",
+    "UnsupportedVersionError",
+    "from_json",
+    "load",
+    "load_tree",
+    "read_manifest",
+    "register",
+    "save_model",
+    "save_tree",
+    "to_json",
+]

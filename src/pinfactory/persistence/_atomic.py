@@ -1,0 +1,46 @@
+"""Writes that happen wholly or not at all."""
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from typing import IO, TypeAlias
+
+FilePath: TypeAlias = str | os.PathLike[str]
+
+
+@contextlib.contextmanager
+def atomic_write(path: FilePath) -> Iterator[IO[bytes]]:
+    """Give a stream whose content replaces the file at `path` when the block ends well.
+
+    The content is written to a temporary file in the same directory, forced to the disk, and
+    renamed. If anything fails on the way, an interrupt too, the temporary file is removed and a
+    file that was there before stays as it was. A link is followed, not replaced.
+    """
+    target = os.path.realpath(path)
+    directory = os.path.dirname(target)
+    if not os.path.isdir(directory):
+        raise FileNotFoundError(f"the directory of {path} must exist before a file is saved there")
+    temporary = os.path.join(directory, f".pinfactory-{secrets.token_hex(8)}.tmp")
+    try:
+        with open(temporary, "xb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+    _sync_directory(directory)
+
+
+def _sync_directory(directory: str) -> None:
+    """Make the rename durable, where the system can."""
+    if os.name == "posix":
+        with contextlib.suppress(OSError):  # some network file systems refuse
+            handle = os.open(directory, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
