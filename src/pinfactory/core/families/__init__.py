@@ -13,6 +13,7 @@ centred statistics, so that a mean of 1e6 with a deviation of 1 loses no digits.
 from ._categorical import Categorical
 from ._family import Family
 from ._gaussian import Gaussian
-from ._normal_wishart import NormalWishart, StudentT
+from ._normal_wishart import NormalWishart
+from ._student_t import StudentT
 
 __all__ = ["Categorical", "Family", "Gaussian", "NormalWishart", "StudentT"]

@@ -1,12 +1,13 @@
 """Answers that are one of K outcomes."""
 
-from typing import Self
-
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Integer, Key
 
-from ._family import Family, align
+from ._family import Family, Self, align
+
+# Stands for the log of a probability of zero: finite, because 0 · log 0 is then 0 and not NaN.
+LOG_ZERO = -1e9
 
 
 class Categorical(Family):
@@ -16,8 +17,8 @@ class Categorical(Family):
 
     @classmethod
     def from_logits(cls, logits: Float[Array, "*batch k"]) -> Self:
-        """Normalise unconstrained logits."""
-        return cls(jax.nn.log_softmax(logits))
+        """Normalise unconstrained logits; a logit of −∞ rules an outcome out."""
+        return cls(jnp.maximum(jax.nn.log_softmax(logits), LOG_ZERO))
 
     @classmethod
     def from_probs(cls, probs: Float[Array, "*batch k"]) -> Self:
@@ -38,13 +39,13 @@ class Categorical(Family):
     def batch_shape(self) -> tuple[int, ...]:
         return self.log_probs.shape[:-1]
 
-    def log_prob(self, value: Int[Array, "..."]) -> Float[Array, "..."]:
+    def log_prob(self, value: Integer[Array, "..."]) -> Float[Array, "..."]:
         shape = jnp.broadcast_shapes(self.batch_shape, value.shape)
         log_probs = jnp.broadcast_to(self.log_probs, (*shape, self.log_probs.shape[-1]))
         index = jnp.broadcast_to(value, shape)[..., None]
         return jnp.take_along_axis(log_probs, index, axis=-1)[..., 0]
 
-    def sample(self, key: Key[Array, ""], shape: tuple[int, ...] = ()) -> Int[Array, "..."]:
+    def sample(self, key: Key[Array, ""], shape: tuple[int, ...] = ()) -> Integer[Array, "..."]:
         return jax.random.categorical(key, self.log_probs, shape=shape + self.batch_shape)
 
     def entropy(self) -> Float[Array, "*batch"]:
@@ -53,6 +54,6 @@ class Categorical(Family):
     def kl(self, other: Self) -> Float[Array, "..."]:
         return jnp.sum(self.probs * (self.log_probs - other.log_probs), axis=-1)
 
-    def merge(self, weights: Float[Array, " n ..."]) -> Self:
+    def merge(self, weights: Float[Array, "n ..."]) -> Self:
         probs = jnp.sum(align(weights, self.log_probs.ndim) * self.probs, axis=0)
         return type(self).from_probs(probs)

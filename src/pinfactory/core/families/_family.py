@@ -1,12 +1,16 @@
 """What every posterior family can do."""
 
 from abc import abstractmethod
-from typing import Self
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 from jaxtyping import Array, Float, Key, Shaped
 
-LOG_2PI = 1.8378770664093453
+if TYPE_CHECKING:
+    from typing import Self
+else:
+    # The run-time checker looks at one method at a time and does not know whose it is.
+    Self = Any
 
 
 class Family(eqx.Module):
@@ -34,7 +38,7 @@ class Family(eqx.Module):
         """Return KL(p ‖ other) in nats; batch axes broadcast."""
 
     @abstractmethod
-    def merge(self, weights: Float[Array, " n ..."]) -> Self:
+    def merge(self, weights: Float[Array, "n ..."]) -> Self:
         """Return argmin_q Σᵢ wᵢ KL(pᵢ ‖ q) over the first batch axis.
 
         `weights` has the leading batch axes (all of them, or the first few) and sums to one over
@@ -42,6 +46,6 @@ class Family(eqx.Module):
         """
 
 
-def align(weights: Float[Array, " n ..."], ndim: int) -> Float[Array, " n ..."]:
+def align(weights: Float[Array, "n ..."], ndim: int) -> Float[Array, "n ..."]:
     """Append axes so that `weights` broadcasts against an array of `ndim` dimensions."""
     return weights.reshape(weights.shape + (1,) * (ndim - weights.ndim))

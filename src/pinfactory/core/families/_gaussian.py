@@ -1,12 +1,11 @@
 """Answers that are vectors of real numbers."""
 
-from typing import Self
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from ._family import LOG_2PI, Family, align
+from ._family import Family, Self, align
+from ._numerics import LOG_2PI, excess
 
 
 class Gaussian(Family):
@@ -36,13 +35,15 @@ class Gaussian(Family):
         return jnp.sum(0.5 * (1.0 + LOG_2PI) + self.log_scale, axis=-1)
 
     def kl(self, other: Self) -> Float[Array, "..."]:
-        log_ratio = other.log_scale - self.log_scale
         z = (self.mean - other.mean) / other.scale
-        return jnp.sum(log_ratio + 0.5 * (jnp.exp(-2.0 * log_ratio) + z**2 - 1.0), axis=-1)
+        return 0.5 * jnp.sum(excess(2.0 * (self.log_scale - other.log_scale)) + z**2, axis=-1)
 
-    def merge(self, weights: Float[Array, " n ..."]) -> Self:
+    def merge(self, weights: Float[Array, "n ..."]) -> Self:
         w = align(weights, self.mean.ndim)
-        mean = jnp.sum(w * self.mean, axis=0)
-        variance = jnp.sum(w * (self.scale**2 + (self.mean - mean) ** 2), axis=0)
+        # Deviations from the mean's first estimate, so that a common offset loses no digits.
+        centre = jnp.sum(w * self.mean, axis=0)
+        deviation = self.mean - centre
+        offset = jnp.sum(w * deviation, axis=0)
+        variance = jnp.sum(w * (self.scale**2 + (deviation - offset) ** 2), axis=0)
         floor = jnp.finfo(variance.dtype).tiny
-        return type(self)(mean, 0.5 * jnp.log(jnp.maximum(variance, floor)))
+        return type(self)(centre + offset, 0.5 * jnp.log(jnp.maximum(variance, floor)))
