@@ -1,0 +1,15 @@
+"""The coupled equations of a selector and its experts, solved for a known table of utilities.
+
+For a table U(x, y) the objective (2) of the paper (section 2.1),
+
+    max  E[U] − 1/β₁ I(X;M) − 1/β₂ I(X;Y|M),
+
+is maximised by alternating between the posteriors (3) and their marginals, the priors. With one
+expert this is the algorithm of Blahut and Arimoto. All arithmetic is in float64.
+"""
+
+from ._ascent import Problem, State, leap, step
+from ._solution import Solution
+from ._solve import solve
+
+__all__ = ["Problem", "Solution", "State", "leap", "solve", "step"]

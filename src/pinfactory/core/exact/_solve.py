@@ -1,0 +1,235 @@
+"""Whole grids of prices solved at once, each point from several random starts."""
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from ._ascent import Problem, State, leap
+from ._solution import Solution, measure
+
+# exp(−600) is far enough above the smallest double for products and quotients of such weights.
+_SAFE_EXPONENT = 600.0
+# Grid points solved side by side hold about this many numbers. All of them wait for the slowest,
+# so there are more than one only where a single point would not keep the processor busy.
+_BATCH_NUMBERS = 2**12
+# Part of the range of U below which a gain no longer decides between restarts.
+_ROUGH = 1e-6
+_TINY = 1e-300
+
+Numbers = float | int | np.number | np.ndarray | Array | Sequence[Any]
+
+
+class _Ascent(NamedTuple):
+    state: State
+    growing: Bool[Array, ""]
+    n_iterations: Int[Array, ""]
+
+
+def _ascend(
+    problem: Problem, tolerance: Float[Array, ""], max_iterations: Int[Array, ""], start: State
+) -> _Ascent:
+    """Leap until the objective gains no more than the tolerance."""
+
+    def advance(ascent: _Ascent) -> _Ascent:
+        state = leap(problem, ascent.state)
+        growing = state.objective - ascent.state.objective > tolerance
+        return _Ascent(state, growing, ascent.n_iterations + 3)
+
+    return jax.lax.while_loop(
+        lambda ascent: ascent.growing & (ascent.n_iterations < max_iterations),
+        advance,
+        _Ascent(start, jnp.array(True), jnp.array(0)),
+    )
+
+
+@partial(jax.jit, static_argnames=("log_space", "batch_size"))
+def _solve_grid(
+    utility: Float[Array, "x y"],
+    p_x: Float[Array, " x"],
+    betas: Float[Array, "grid 2"],
+    starts: Float[Array, "restarts m y"],
+    tolerances: Float[Array, "2"],
+    max_iterations: Int[Array, ""],
+    *,
+    log_space: bool,
+    batch_size: int,
+) -> dict[str, Array]:
+    """Solve for every pair of β from every start; keep the best start of each pair."""
+    n_experts = starts.shape[1]
+
+    def solve_point(beta: Float[Array, "2"]) -> dict[str, Array]:
+        problem = Problem.build(utility, p_x, beta[0], beta[1], log_space=log_space)
+
+        def try_start(log_p_y: Float[Array, "m y"]) -> _Ascent:
+            uniform = jnp.full(n_experts, -jnp.log(n_experts))
+            start = State(uniform, log_p_y, jnp.array(-jnp.inf))
+            return _ascend(problem, tolerances[0], max_iterations, start)
+
+        # Restarts wait for the slowest of them, so only the best goes the last mile, alone.
+        tried = jax.vmap(try_start)(starts)
+        best = jnp.argmax(tried.state.objective)
+        state, _, n_iterations = jax.tree.map(lambda leaf: leaf[best], tried)
+        final = _ascend(problem, tolerances[1], max_iterations - n_iterations, state)
+        return measure(problem, utility, final.state) | {
+            "n_iterations": n_iterations + final.n_iterations,
+            "converged": ~final.growing,
+        }
+
+    return jax.lax.map(solve_point, betas, batch_size=batch_size)
+
+
+def _starts(
+    utility: np.ndarray, p_x: np.ndarray, n_experts: int, n_restarts: int, seed: int
+) -> np.ndarray:
+    """Draw priors log p(y|m): half noise, half the good answers to one random state per expert.
+
+    Equal experts are a saddle of the objective; experts that each know a state are far from it.
+    """
+    rng = np.random.default_rng(seed)
+    enough = np.count_nonzero(p_x) >= n_experts
+    states = [
+        rng.choice(len(p_x), size=n_experts, replace=not enough, p=p_x) for _ in range(n_restarts)
+    ]
+    loss = utility.max(axis=1, keepdims=True) - utility
+    sharp = np.exp(-8.0 * loss / max(np.ptp(utility), _TINY))
+    sharp /= sharp.sum(axis=1, keepdims=True)
+    noise = rng.dirichlet(np.ones(utility.shape[1]), size=(n_restarts, n_experts))
+    return np.log(0.5 * sharp[np.stack(states)] + 0.5 * noise)
+
+
+def solve(
+    utility: Numbers,
+    n_experts: int,
+    beta_selector: Numbers,
+    beta_expert: Numbers,
+    *,
+    p_x: Numbers | None = None,
+    n_restarts: int = 8,
+    tolerance: float = 1e-12,
+    max_iterations: int = 10_000,
+    seed: int = 0,
+) -> Solution:
+    """Solve the coupled equations (3) for a known table of utilities.
+
+    Parameters
+    ----------
+    utility : array of shape (states, answers)
+        The table U(x, y).
+    n_experts : int
+        Number of experts M.
+    beta_selector, beta_expert : float or array
+        β₁ and β₂, in nats per unit of utility; arrays are broadcast together and span a grid.
+    p_x : array of shape (states,), optional
+        Distribution of states; uniform if not given.
+    n_restarts : int
+        Random starts, of which the best is kept. One expert needs only one: its problem is concave.
+    tolerance : float
+        Stop when three steps raise the objective by no more than this part of the range of U.
+    max_iterations : int
+        Stop after about so many steps, with `converged` False.
+    seed : int
+        Seed of the random starts.
+
+    Returns
+    -------
+    Solution
+        The best solution found for every point of the grid, as float64 NumPy arrays.
+
+    Notes
+    -----
+    If β₁ ≤ β₂ the problem is concave and every start finds the optimum; if not, restarts are a
+    search without guarantee. A grid takes the slower path in log-space when its largest β₂ times
+    the range of U in a state exceeds 600.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> solution = solve(np.eye(4), n_experts=2, beta_selector=50.0, beta_expert=0.1)
+    >>> round(float(solution.information_selector), 3)
+    1.0
+    """
+    table = np.asarray(utility, dtype=np.float64)
+    if table.ndim != 2 or table.size == 0:
+        raise ValueError(
+            f"utility must be a table of states by answers, but got shape {table.shape}"
+        )
+    if not np.isfinite(table).all():
+        raise ValueError("utility must be finite everywhere, but got NaN or infinite entries")
+    for name, number in {
+        "n_experts": n_experts,
+        "n_restarts": n_restarts,
+        "max_iterations": max_iterations,
+    }.items():
+        if number < 1:
+            raise ValueError(f"{name} must be at least 1, but got {number}")
+    if not tolerance >= 0:
+        raise ValueError(f"tolerance must be non-negative, but got {tolerance}")
+    betas = np.stack(
+        np.broadcast_arrays(
+            _positive("beta_selector", beta_selector), _positive("beta_expert", beta_expert)
+        ),
+        axis=-1,
+    )
+    weights = _distribution(p_x, len(table))
+
+    grid = betas.shape[:-1]
+    n_restarts = n_restarts if n_experts > 1 else 1
+    row_range = np.ptp(table, axis=1).max()
+    log_space = bool(betas[..., 1].max() * row_range > _SAFE_EXPONENT)
+    numbers = table.size + n_restarts * n_experts * sum(table.shape)
+    with jax.enable_x64(True):
+        measured = _solve_grid(
+            jnp.asarray(table),
+            jnp.asarray(weights),
+            jnp.asarray(betas.reshape(-1, 2)),
+            jnp.asarray(_starts(table, weights, n_experts, n_restarts, seed)),
+            jnp.asarray(np.maximum([_ROUGH, 0.0], tolerance) * np.ptp(table)),
+            jnp.asarray(max_iterations),
+            log_space=log_space,
+            batch_size=_batch_size(math.prod(grid), _BATCH_NUMBERS // numbers),
+        )
+    return Solution(
+        **{name: np.asarray(v).reshape(grid + v.shape[1:]) for name, v in measured.items()},
+        utility=table,
+        p_x=weights,
+        beta_selector=betas[..., 0],
+        beta_expert=betas[..., 1],
+    )
+
+
+def _batch_size(n_points: int, largest: int) -> int:
+    """Return the largest divisor in reach: a remainder would be compiled as a second program."""
+    return max(size for size in range(1, max(largest, 1) + 1) if n_points % size == 0)
+
+
+def _positive(name: str, value: Numbers) -> np.ndarray:
+    array = np.asarray(value, dtype=np.float64)
+    if array.size == 0:
+        raise ValueError(f"{name} must be a number or a non-empty array, but got no values")
+    wrong = array[~(np.isfinite(array) & (array > 0))]
+    if wrong.size:
+        raise ValueError(
+            f"{name} must be positive and finite, but got {wrong.flat[0]}; "
+            "a large number stands for the limit without a price"
+        )
+    return array
+
+
+def _distribution(p_x: Numbers | None, n_states: int) -> np.ndarray:
+    if p_x is None:
+        return np.full(n_states, 1.0 / n_states)
+    array = np.asarray(p_x, dtype=np.float64)
+    if array.shape != (n_states,):
+        raise ValueError(f"p_x must have shape ({n_states},), but got {array.shape}")
+    if not (array >= 0).all() or not np.isclose(array.sum(), 1.0, rtol=0, atol=1e-6):
+        raise ValueError(
+            f"p_x must be non-negative and sum to one, but got sum {array.sum()} "
+            f"and smallest entry {array.min()}"
+        )
+    return array / array.sum()
