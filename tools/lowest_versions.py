@@ -8,6 +8,6 @@ project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_t
 extras = project["optional-dependencies"]
 requirements = [*project["dependencies"], *extras["rl"], *extras["report"], *extras["tensorboard"]]
 for requirement in requirements:
-    match = re.fullmatch(r"([\w.-]+)>=([\w.]+)", requirement)
+    match = re.fullmatch(r"([\w.-]+)(?:\[\w+\])?>=([\w.]+)", requirement)
     if match:
         print("==".join(match.groups()))

@@ -1,0 +1,1 @@
+"""Reinforcement learning: environments, rollouts, advantages and the agent."""

@@ -1,0 +1,248 @@
+"""Two tasks for the cart with the double pendulum: balance it, and swing it up."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key
+
+from ._double_pendulum_body import DoublePendulumBody, move, tip
+from ._drawing import draw_cart
+from ._env import UNBOUNDED, Box, Env, State, Transition, parameter
+from ._integrator import Motion
+
+FORCE_LIMIT = 10.0
+
+
+class DoublePendulumParams(DoublePendulumBody):
+    """The body, the start and the reward of `DoublePendulum`, as in `InvertedDoublePendulum-v5`.
+
+    Parameters
+    ----------
+    start_position
+        Mean of the first position: cart, lower pole from upright, upper pole from the lower one.
+    position_noise, velocity_noise
+        The first position is uniform within ± the former, the first velocity Gaussian with the
+        latter as its deviation.
+    healthy_reward
+        For every step in which the tip stays up.
+    goal
+        Where the tip should be: along the rail, and above it.
+    distance_cost
+        Price of the squared distances of the tip from the goal, in the same order.
+    velocity_cost
+        Price of the squared velocities of the two hinges.
+    fall_height
+        The episode terminates when the tip is not above this height.
+    """
+
+    start_position: Float[Array, "... 3"] = parameter([0.0, 0.0, 0.0])
+    position_noise: Float[Array, "..."] = parameter(0.1)
+    velocity_noise: Float[Array, "..."] = parameter(0.1)
+    healthy_reward: Float[Array, "..."] = parameter(10.0)
+    goal: Float[Array, "... 2"] = parameter([0.0, 2.0])
+    distance_cost: Float[Array, "... 2"] = parameter([0.01, 1.0])
+    velocity_cost: Float[Array, "... 2"] = parameter([0.001, 0.005])
+    fall_height: Float[Array, "..."] = parameter(1.0)
+
+
+class DoublePendulumSwingUpParams(DoublePendulumBody):
+    """The body, the start and the reward of `DoublePendulumSwingUp`.
+
+    Parameters
+    ----------
+    start_position, position_noise, velocity_noise
+        As in `DoublePendulumParams`, but hanging down.
+    haste
+        How fast the worth of a high tip falls with the squared velocities of the two hinges.
+    position_cost
+        Price of the cart's squared position.
+    control_cost
+        Price of the squared action.
+    """
+
+    start_position: Float[Array, "... 3"] = parameter([0.0, np.pi, 0.0])
+    position_noise: Float[Array, "..."] = parameter(0.1)
+    velocity_noise: Float[Array, "..."] = parameter(0.1)
+    haste: Float[Array, "... 2"] = parameter([0.05, 0.05])
+    position_cost: Float[Array, "..."] = parameter(0.05)
+    control_cost: Float[Array, "..."] = parameter(0.01)
+
+
+class DoublePendulum(Env[DoublePendulumParams]):
+    """Keep a double pendulum upright by pushing its cart: `InvertedDoublePendulum-v5` in JAX.
+
+    The reward is
+
+        healthy_reward · [tip is up]
+            − Σ distance_cost · (tip − goal)² − Σ velocity_cost · hinge velocity²
+
+    and an observation is the cart's position, the sines and then the cosines of both hinges, the
+    three velocities and the force of the rail's end stop, velocities and force clipped to ±10.
+    """
+
+    max_steps: int | None = eqx.field(default=1000, static=True)
+    frame_skip: int = eqx.field(default=5, static=True)
+
+    @property
+    def observation_space(self) -> Box:
+        return _observation_space(velocity_limit=10.0)
+
+    @property
+    def action_space(self) -> Box:
+        return Box((-1.0,), (1.0,))
+
+    @property
+    def step_seconds(self) -> float:
+        return 0.01 * self.frame_skip
+
+    def default_params(self) -> DoublePendulumParams:
+        return DoublePendulumParams()
+
+    def reset(
+        self, key: Key[Array, ""], params: DoublePendulumParams
+    ) -> tuple[State, Float[Array, " 9"]]:
+        return _reset(key, params, velocity_limit=10.0)
+
+    def step(
+        self,
+        key: Key[Array, ""],
+        state: State,
+        action: Float[Array, " 1"],
+        params: DoublePendulumParams,
+    ) -> tuple[State, Transition]:
+        control = jnp.clip(action[0], -1.0, 1.0)
+        motion = move(state.position, state.velocity, control, params, self.frame_skip)
+
+        # MuJoCo places the tip by the last Runge–Kutta stage.
+        x, height = tip(motion.stage_position, params)
+        fallen = height <= params.fall_height
+        reward = (
+            jnp.where(fallen, 0.0, params.healthy_reward)
+            - _price(params.distance_cost, x - params.goal[0], height - params.goal[1])
+            - _price(params.velocity_cost, motion.velocity[1], motion.velocity[2])
+        )
+        steps = state.steps + 1
+        transition = Transition(
+            _observe(motion, velocity_limit=10.0), reward, fallen, self.out_of_time(steps)
+        )
+        return State(motion.position, motion.velocity, steps), transition
+
+    def draw(self, state: State, params: DoublePendulumParams, size: int) -> np.ndarray:
+        return _draw(state, params, size)
+
+
+class DoublePendulumSwingUp(Env[DoublePendulumSwingUpParams]):
+    """Swing a hanging double pendulum up and keep it there.
+
+    The body is that of `DoublePendulum`. No state ends an episode. The reward is
+
+        ½ (1 + height of the tip / length of both poles) · exp(− Σ haste · hinge velocity²)
+            − position_cost · cart² − control_cost · action²,
+
+    1 when it stands still in the middle and 0 when it hangs there. Without the exponential
+    factor, turning round and round with the poles in line would earn 0.6. Observations are those of
+    `DoublePendulum`, with velocities clipped to ±30: a falling pendulum is faster than 10.
+    """
+
+    max_steps: int | None = eqx.field(default=500, static=True)
+    frame_skip: int = eqx.field(default=5, static=True)
+
+    @property
+    def observation_space(self) -> Box:
+        return _observation_space(velocity_limit=30.0)
+
+    @property
+    def action_space(self) -> Box:
+        return Box((-1.0,), (1.0,))
+
+    @property
+    def step_seconds(self) -> float:
+        return 0.01 * self.frame_skip
+
+    def default_params(self) -> DoublePendulumSwingUpParams:
+        return DoublePendulumSwingUpParams()
+
+    def reset(
+        self, key: Key[Array, ""], params: DoublePendulumSwingUpParams
+    ) -> tuple[State, Float[Array, " 9"]]:
+        return _reset(key, params, velocity_limit=30.0)
+
+    def step(
+        self,
+        key: Key[Array, ""],
+        state: State,
+        action: Float[Array, " 1"],
+        params: DoublePendulumSwingUpParams,
+    ) -> tuple[State, Transition]:
+        control = jnp.clip(action[0], -1.0, 1.0)
+        motion = move(state.position, state.velocity, control, params, self.frame_skip)
+
+        _, height = tip(motion.position, params)
+        reward = (
+            0.5
+            * (1.0 + height / (params.pole_length[0] + params.pole_length[1]))
+            * jnp.exp(-_price(params.haste, motion.velocity[1], motion.velocity[2]))
+            - params.position_cost * motion.position[0] ** 2
+            - params.control_cost * control**2
+        )
+        steps = state.steps + 1
+        transition = Transition(
+            _observe(motion, velocity_limit=30.0),
+            reward,
+            jnp.zeros(reward.shape, bool),
+            self.out_of_time(steps),
+        )
+        return State(motion.position, motion.velocity, steps), transition
+
+    def draw(self, state: State, params: DoublePendulumSwingUpParams, size: int) -> np.ndarray:
+        return _draw(state, params, size)
+
+
+def _observation_space(velocity_limit: float) -> Box:
+    high = (UNBOUNDED, *[1.0] * 4, *[velocity_limit] * 3, FORCE_LIMIT)
+    return Box(tuple(-bound for bound in high), high)
+
+
+def _reset(
+    key: Key[Array, ""],
+    params: DoublePendulumParams | DoublePendulumSwingUpParams,
+    velocity_limit: float,
+) -> tuple[State, Float[Array, " 9"]]:
+    dtype = params.start_position.dtype
+    noise = jax.random.normal(key, (2, 3), dtype)
+    # erf makes a Gaussian number uniform: one draw compiles faster than two.
+    spread = jax.scipy.special.erf(noise[0] / np.sqrt(2.0).astype(dtype))
+    position = params.start_position + params.position_noise * spread
+    velocity = params.velocity_noise * noise[1]
+    motion = move(position, velocity, jnp.zeros((), dtype), params, frames=0)
+    state = State(position, velocity, jnp.zeros((), jnp.int32))
+    return state, _observe(motion, velocity_limit)
+
+
+def _observe(motion: Motion, velocity_limit: float) -> Float[Array, " 9"]:
+    hinges = motion.position[1:]
+    return jnp.concatenate(
+        [
+            motion.position[:1],
+            jnp.sin(hinges),
+            jnp.cos(hinges),
+            jnp.clip(motion.velocity, -velocity_limit, velocity_limit),
+            jnp.clip(motion.stage_force, -FORCE_LIMIT, FORCE_LIMIT)[None],
+        ]
+    )
+
+
+def _price(cost: Float[Array, " 2"], first: Array, second: Array) -> Array:
+    return cost[0] * first**2 + cost[1] * second**2
+
+
+def _draw(state: State, params: DoublePendulumBody, size: int) -> np.ndarray:
+    cart, lower, upper = np.asarray(state.position, float)
+    return draw_cart(
+        size,
+        cart=cart,
+        rail=np.asarray(params.rail_range, float),
+        angles=[lower, lower + upper],
+        lengths=np.asarray(params.pole_length, float),
+    )

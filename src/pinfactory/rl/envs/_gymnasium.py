@@ -1,0 +1,144 @@
+"""The environments as Gymnasium knows them."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from ._cart_pole import CartPole, CartPoleSwingUp
+from ._double_pendulum import DoublePendulum, DoublePendulumSwingUp
+from ._env import Box, Discrete, Env
+from ._pendulum import Pendulum
+
+try:
+    import gymnasium
+except ImportError as error:
+    raise ImportError(
+        "GymnasiumEnv needs Gymnasium; install it with `pip install pinfactory[rl]`."
+    ) from error
+
+FRAME_SIZE = 480
+
+# Name, solved level of the return (Gymnasium's own where there is one; 70 % of the time upright for
+# a swing-up), and class.
+REGISTERED: dict[str, tuple[float | None, Callable[..., Env[Any]]]] = {
+    "DoublePendulum": (9100.0, DoublePendulum),
+    "DoublePendulumSwingUp": (350.0, DoublePendulumSwingUp),
+    "Pendulum": (None, Pendulum),
+    "CartPole": (475.0, CartPole),
+    "CartPoleSwingUp": (350.0, CartPoleSwingUp),
+}
+
+
+class GymnasiumEnv(gymnasium.Env[np.ndarray, Any]):
+    """Any functional environment behind Gymnasium's interface.
+
+    Parameters
+    ----------
+    env
+        The functional environment, whose time limit truncates episodes; or the name of a class of
+        this package, then without a time limit (`gymnasium.make` adds its own).
+    params
+        Its parameters; the default ones if not given.
+    render_mode
+        `"rgb_array"` for `render` to return pictures.
+    **changes
+        New values for some of the parameters.
+    """
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012
+
+    def __init__(
+        self,
+        env: Env[Any] | str,
+        params: Any | None = None,
+        render_mode: str | None = None,
+        **changes: Any,
+    ) -> None:
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise ValueError(f"render_mode must be None or 'rgb_array', but got {render_mode!r}.")
+        if isinstance(env, str):
+            if env not in REGISTERED:
+                raise ValueError(f"env must be one of {', '.join(REGISTERED)}, but got {env!r}.")
+            env = REGISTERED[env][1](max_steps=None)
+        self.env = env
+        params = self.env.default_params() if params is None else params
+        self.params = dataclasses.replace(params, **changes) if changes else params
+        self.render_mode = render_mode
+        self.metadata = {**self.metadata, "render_fps": round(1.0 / self.env.step_seconds)}
+        self.observation_space = _space(self.env.observation_space)
+        self.action_space = _space(self.env.action_space)
+        self._state: Any = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Start an episode; `options` are new values of parameters, kept from now on."""
+        super().reset(seed=seed)
+        if options:
+            self.params = dataclasses.replace(self.params, **options)
+        self._key, key = jax.random.split(jax.random.key(self.np_random.integers(2**32)))
+        self._state, observation = _reset(self.env, key, self.params)
+        return np.array(observation, np.float32), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        if self._state is None:
+            raise gymnasium.error.ResetNeeded("reset must be called before step.")
+        action = np.asarray(action, self.action_space.dtype)
+        if action.shape != self.action_space.shape:
+            raise ValueError(
+                f"action must have shape {self.action_space.shape}, but got {action.shape}."
+            )
+        if isinstance(self.env.action_space, Discrete) and action not in self.action_space:
+            raise ValueError(f"action must be in {self.action_space}, but got {action}.")
+        self._key, self._state, transition = _step(
+            self.env, self._key, self._state, action, self.params
+        )
+        observation, reward, terminated, truncated = jax.device_get(tuple(transition))
+        return (
+            np.array(observation, np.float32),
+            float(reward),
+            bool(terminated),
+            bool(truncated),
+            {},
+        )
+
+    def render(self) -> np.ndarray | None:
+        if self.render_mode is None:
+            gymnasium.logger.warn("render needs render_mode='rgb_array' when the env is made.")
+            return None
+        if self._state is None:
+            raise gymnasium.error.ResetNeeded("reset must be called before render.")
+        return self.env.draw(self._state, self.params, FRAME_SIZE)
+
+
+@jax.jit
+def _reset(env: Env[Any], key: jax.Array, params: Any) -> Any:
+    return env.reset(key, params)
+
+
+@jax.jit
+def _step(env: Env[Any], key: jax.Array, state: Any, action: jax.Array, params: Any) -> Any:
+    key, step_key = jax.random.split(key)
+    return key, *env.step(step_key, state, action, params)
+
+
+def _space(space: Box | Discrete) -> gymnasium.spaces.Space[Any]:
+    if isinstance(space, Discrete):
+        return gymnasium.spaces.Discrete(space.n)
+    low, high = (np.array(bound, np.float32) for bound in space)
+    return gymnasium.spaces.Box(low, high, dtype=np.float32)
+
+
+def register() -> None:
+    """Register `pinfactory/NAME-v0` for every environment."""
+    for name, (solved, env) in REGISTERED.items():
+        gymnasium.register(
+            id=f"pinfactory/{name}-v0",
+            entry_point="pinfactory.rl.envs._gymnasium:GymnasiumEnv",
+            kwargs={"env": name},
+            max_episode_steps=env().max_steps,
+            reward_threshold=solved,
+        )

@@ -1,0 +1,77 @@
+"""The end stops of a rail: MuJoCo's soft joint limit in closed form."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ._env import parameter
+
+Scalar = Float[Array, ""]
+
+
+class Rail(eqx.Module):
+    """Where a rail ends and how its end stops give way, in MuJoCo's terms.
+
+    Parameters
+    ----------
+    rail_range
+        Lowest and highest position of the cart.
+    rail_margin
+        Distance from a stop at which it starts to push.
+    rail_reference
+        `solref`: time constant in seconds (at least two time steps) and damping ratio of a stop.
+    rail_impedance
+        `solimp`: impedance at the margin and far inside the stop, the width of the transition and
+        its midpoint. The fifth number, the power, is always MuJoCo's default of 2.
+    """
+
+    rail_range: Float[Array, "... 2"] = parameter([-1.0, 1.0])
+    rail_margin: Float[Array, "..."] = parameter(0.01)
+    rail_reference: Float[Array, "... 2"] = parameter([0.02, 1.0])
+    rail_impedance: Float[Array, "... 4"] = parameter([0.9, 0.95, 0.001, 0.5])
+
+
+def rail_force(
+    rail: Rail,
+    position: Scalar,
+    velocity: Scalar,
+    acceleration: Scalar,
+    inverse_inertia: Scalar,
+    inverse_inertia_at_rest: Scalar,
+) -> Scalar:
+    """Return the force of the stops on the cart.
+
+    With one constraint row J = ±1 MuJoCo's convex problem has the solution
+
+        f = max(0, (a_ref − J a) / (J M⁻¹ Jᵀ + R)),    R = (1 − d)/d · (M₀⁻¹)₀₀,
+
+    where a is the acceleration without the stop and d the impedance.
+
+    Parameters
+    ----------
+    inverse_inertia
+        (M⁻¹)₀₀, the cart's acceleration per force.
+    inverse_inertia_at_rest
+        The same in the reference configuration, where all joints are at zero.
+    """
+    low, high = rail.rail_range[0], rail.rail_range[1]
+    to_low, to_high = position - low, high - position
+    side = jnp.where(to_low < to_high, 1.0, -1.0).astype(position.dtype)
+    distance = jnp.minimum(to_low, to_high) - rail.rail_margin
+
+    near, deep, width, midpoint = (rail.rail_impedance[i] for i in range(4))
+    depth = jnp.clip(-distance / width, 0.0, 1.0)
+    smooth = jnp.where(
+        depth <= midpoint, depth**2 / midpoint, 1.0 - (1.0 - depth) ** 2 / (1.0 - midpoint)
+    )
+    impedance = near + smooth * (deep - near)
+
+    time_constant, damping_ratio = rail.rail_reference[0], rail.rail_reference[1]
+    stiffness = 1.0 / (deep * time_constant * damping_ratio) ** 2
+    damping = 2.0 / (deep * time_constant)
+    wanted = -damping * side * velocity - stiffness * impedance * distance
+
+    # f = (wanted − Ja) / (inverse_inertia + R) with both sides times d: one division less.
+    softness = (1.0 - impedance) * inverse_inertia_at_rest
+    force = impedance * (wanted - side * acceleration) / (impedance * inverse_inertia + softness)
+    return jnp.where(distance < 0.0, side * jnp.maximum(force, 0.0), 0.0)
