@@ -41,9 +41,7 @@ class ProgressBar(Callback):
 
     def chunk(self, progress: Progress, run: Run) -> None:
         values = dict(scalars(progress))
-        shown = {
-            k: f"{np.nanmean(v):.3g}" for k, v in values.items() if k in ("objective", "score")
-        }
+        shown = {k: f"{np.mean(v):.3g}" for k, v in values.items() if k in ("objective", "score")}
         self._bar.set_postfix(shown, refresh=False)
         self._bar.update(progress.step - self._bar.n)
 
@@ -52,14 +50,19 @@ class ProgressBar(Callback):
 
 
 class JsonLines(Callback):
-    """One JSON object per chunk: the step and, for every quantity, its value in each replica."""
+    """One JSON object per chunk: the step and, for every quantity, its value in each replica.
+
+    A resumed run goes on with its log, less the rows after the step at which it resumes.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
     def start(self, run: Run, total: int) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._file: IO[str] = self.path.open("a", encoding="utf-8")
+        kept = self._rows_until(int(run.step))
+        self._file: IO[str] = self.path.open("w", encoding="utf-8")
+        self._file.writelines(kept)
 
     def chunk(self, progress: Progress, run: Run) -> None:
         row: dict[str, Any] = {"step": progress.step, "seconds": progress.seconds}
@@ -70,6 +73,13 @@ class JsonLines(Callback):
 
     def finish(self) -> None:
         self._file.close()
+
+    def _rows_until(self, step: int) -> list[str]:
+        if not self.path.exists():
+            return []
+        lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
+        # The last line of a run that was killed may be incomplete.
+        return [s for s in lines if s.endswith("\n") and json.loads(s)["step"] <= step]
 
 
 class TensorBoard(Callback):
@@ -118,11 +128,12 @@ class Checkpoint(Callback):
         self.path, self.every = Path(path), every
 
     def start(self, run: Run, total: int) -> None:
-        self._chunks, self._unsaved = 0, None
+        self._chunks = 0
+        self._unsaved: Run | None = None
 
     def chunk(self, progress: Progress, run: Run) -> None:
         self._chunks += 1
-        self._unsaved: Run | None = run
+        self._unsaved = run
         if self._chunks % self.every == 0:
             self._save()
 

@@ -1,7 +1,8 @@
 """A selector and its experts as one module: p(m|x), p(y|x,m) and p(y|x)."""
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import equinox as eqx
 import jax
@@ -9,6 +10,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from .families import Categorical, Family
+
+Tree = TypeVar("Tree")
 
 # Small enough that softmax gives exactly zero, finite so that 0 · log 0 stays zero.
 NEVER = -1e9
@@ -101,6 +104,13 @@ class Hierarchy(eqx.Module):
         return jax.tree.map(lambda leaf: leaf[m] if eqx.is_array(leaf) else leaf, self.experts)
 
 
+def stack(trees: Sequence[Tree]) -> Tree:
+    """Put pytrees of the same structure side by side: every array gets a leading axis."""
+    return jax.tree.map(
+        lambda *leaves: jnp.stack(leaves) if eqx.is_array(leaves[0]) else leaves[0], *trees
+    )
+
+
 def assemble(
     key: Key[Array, ""],
     selector: Callable[[Key[Array, ""]], Callable[..., Array]],
@@ -112,5 +122,6 @@ def assemble(
     A factory may itself call `assemble`, which gives selectors over selectors over experts.
     """
     selector_key, expert_key = jax.random.split(key)
-    experts = eqx.filter_vmap(expert)(jax.random.split(expert_key, n_experts))
+    # One by one, because vmapped random initialisation takes long to compile.
+    experts = stack([expert(k) for k in jax.random.split(expert_key, n_experts)])
     return Hierarchy(selector(selector_key), experts, jnp.ones(n_experts, bool))

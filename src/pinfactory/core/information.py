@@ -1,6 +1,6 @@
 """How much information a hierarchy processes: computed in nats, reported in bits."""
 
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -56,11 +56,11 @@ class StageMeter(eqx.Module):
     entropy: Float[Array, "..."]
 
     @classmethod
-    def start(cls, like: Family) -> Self:
+    def start(cls, like: Family) -> "StageMeter":
         """Begin with nothing seen; `like` gives the shapes."""
         return cls(Prior.running(like, 1.0), jnp.zeros(like.batch_shape))
 
-    def update(self, posteriors: Family, weights: Float[Array, "n ..."]) -> Self:
+    def update(self, posteriors: Family, weights: Float[Array, "n ..."]) -> "StageMeter":
         """Take in n weighted posteriors."""
         prior = self.prior.update(posteriors, weights)
         seen = jnp.sum(weights * posteriors.entropy(), axis=0)
@@ -92,7 +92,7 @@ class Meter(eqx.Module):
     overall: StageMeter | None
 
     @classmethod
-    def start(cls, like: Decision) -> Self:
+    def start(cls, like: Decision) -> "Meter":
         """Begin with nothing seen; `like` is a decision for a batch and gives the shapes."""
         first = jax.tree.map(lambda leaf: leaf[0], like)
         overall = marginal(first)
@@ -101,7 +101,7 @@ class Meter(eqx.Module):
             None if overall is None else StageMeter.start(overall),
         )
 
-    def update(self, decision: Decision, weights: Float[Array, " n"] | None = None) -> Self:
+    def update(self, decision: Decision, weights: Float[Array, " n"] | None = None) -> "Meter":
         """Take in the decisions for n inputs, weighted if `weights` are given."""
         if weights is None:
             weights = jnp.ones(decision.answers.batch_shape[0])

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, Key, PyTree
+from jaxtyping import Array, Float, Key, PyTree
 
 from .families import Family
 from .hierarchy import Hierarchy
@@ -21,22 +21,11 @@ Utility = Callable[[Family, PyTree[Array]], Float[Array, ""]]
 
 
 class Data(eqx.Module):
-    """Samples to learn from, padded at the end to a length that several data sets share.
-
-    `n_rows` is how many of the rows are real. It is traced, so that one compiled program serves
-    data of any size that pads to the same length.
-    """
+    """Samples to learn from: inputs, targets, and how much each counts."""
 
     x: PyTree[Array]
     y: PyTree[Array]
-    weight: Float[Array, " rows"]
-    n_rows: Int[Array, ""]
-
-    def draw(self, key: Key[Array, ""], batch_size: int) -> "Data":
-        """Return rows drawn uniformly with replacement."""
-        index = jax.random.randint(key, (batch_size,), 0, self.n_rows)
-        x, y, weight = jax.tree.map(lambda leaf: leaf[index], (self.x, self.y, self.weight))
-        return Data(x, y, weight, jnp.asarray(batch_size))
+    weight: Float[Array, " n"]
 
 
 class LearnerState(eqx.Module):
@@ -70,15 +59,12 @@ class Learner(eqx.Module):
     ----------
     utility
         Expected utility of one expert's answer for one target.
-    batch_size
-        Number of samples a step sees.
     sampled
         Whether a step samples one expert per input, as the paper does, instead of taking the
         exact expectation over all of them.
     """
 
     utility: Utility = eqx.field(static=True)
-    batch_size: int = eqx.field(static=True, default=32)
     sampled: bool = eqx.field(static=True, default=False)
 
     def init(
@@ -103,17 +89,18 @@ class Learner(eqx.Module):
         )
 
     def step(
-        self, key: Key[Array, ""], state: LearnerState, data: Data
+        self, key: Key[Array, ""], state: LearnerState, batch: Data
     ) -> tuple[LearnerState, Info]:
         """Learn from one batch."""
-        batch_key, network_key, choice_key = jax.random.split(key, 3)
-        batch = data.draw(batch_key, self.batch_size)
-        weights = batch.weight / jnp.sum(batch.weight)
+        network_key, choice_key = jax.random.split(key)
+        # A batch of rows that all weigh nothing teaches nothing.
+        total = jnp.sum(batch.weight)
+        weights = batch.weight / jnp.where(total > 0, total, 1.0)
         betas = tuple(resource.beta for resource in state.resources)
 
         @eqx.filter_value_and_grad(has_aux=True)
         def loss(hierarchy: Hierarchy) -> tuple[Array, tuple]:
-            keys = jax.random.split(network_key, self.batch_size)
+            keys = jax.random.split(network_key, len(weights))
             decision = jax.vmap(lambda x, k: hierarchy(x, key=k))(batch.x, keys)
             utility = self._utility(decision.answers, batch.y)
             priors = state.priors.update(decision, weights)

@@ -1,7 +1,5 @@
 """Priors p(m) and p(y|m): running means of the posteriors, or fixed."""
 
-from typing import Self
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -26,16 +24,16 @@ class Prior(eqx.Module):
     frozen: bool = eqx.field(static=True)
 
     @classmethod
-    def running(cls, like: Family, momentum: Float[Array, ""] | float) -> Self:
+    def running(cls, like: Family, momentum: Float[Array, ""] | float) -> "Prior":
         """Start a running mean for posteriors shaped as `like`; its values do not matter."""
         return cls(like, jnp.zeros(like.batch_shape), jnp.asarray(momentum), frozen=False)
 
     @classmethod
-    def fixed(cls, family: Family) -> Self:
+    def fixed(cls, family: Family) -> "Prior":
         """Keep `family` as the prior for ever."""
         return cls(family, jnp.zeros(family.batch_shape), jnp.asarray(1.0), frozen=True)
 
-    def update(self, posteriors: Family, weights: Float[Array, "n ..."]) -> Self:
+    def update(self, posteriors: Family, weights: Float[Array, "n ..."]) -> "Prior":
         """Take in n weighted posteriors (first axis), with gradients stopped."""
         if self.frozen:
             return self
@@ -61,17 +59,17 @@ class Priors(eqx.Module):
         like: Decision,
         momentum_selector: Float[Array, ""] | float,
         momentum_expert: Float[Array, ""] | float,
-    ) -> Self:
+    ) -> "Priors":
         """Start running means, with λ₂ for selectors and λ₁ for experts (equations 8 and 9)."""
         selectors = [Prior.running(s, momentum_selector) for s in like.selections]
         return cls((*selectors, Prior.running(like.answers, momentum_expert)))
 
     @classmethod
-    def uniform(cls, like: Decision) -> Self:
+    def uniform(cls, like: Decision) -> "Priors":
         """Uniform priors: the objective becomes the confidence penalty (equation 4)."""
         return cls(tuple(Prior.fixed(_uniform(stage)) for stage in like.stages))
 
-    def update(self, decision: Decision, weights: Float[Array, " n"]) -> Self:
+    def update(self, decision: Decision, weights: Float[Array, " n"]) -> "Priors":
         """Take in the decisions for n inputs whose weights sum to one."""
         stages = zip(self.stages, decision.stages, decision.reach, strict=True)
         return type(self)(

@@ -1,7 +1,7 @@
 """Where β comes from (fixed, scheduled, a budget in bits), and the scale of utilities."""
 
 from abc import abstractmethod
-from typing import Literal, Self
+from typing import Literal
 
 import equinox as eqx
 import jax
@@ -20,7 +20,7 @@ class Resource(eqx.Module):
         """The current β."""
 
     @abstractmethod
-    def update(self, information: Float[Array, ""]) -> Self:
+    def update(self, information: Float[Array, ""]) -> "Resource":
         """Go on to the next step, given the information (nats) the stage just processed."""
 
 
@@ -33,7 +33,7 @@ class Fixed(Resource):
     def beta(self) -> Float[Array, ""]:
         return self.value
 
-    def update(self, information: Float[Array, ""]) -> Self:
+    def update(self, information: Float[Array, ""]) -> "Fixed":
         return self
 
 
@@ -59,7 +59,7 @@ class Scheduled(Resource):
             done = 0.5 * (1.0 - jnp.cos(jnp.pi * done))
         return self.start + (self.end - self.start) * done
 
-    def update(self, information: Float[Array, ""]) -> Self:
+    def update(self, information: Float[Array, ""]) -> "Scheduled":
         return eqx.tree_at(lambda s: s.step, self, self.step + 1)
 
 
@@ -67,13 +67,20 @@ class Budget(Resource):
     """β is found so that the stage processes `bits` bits, or as many as it can use if fewer.
 
     Dual ascent on the constraint I ≤ budget, whose multiplier is 1/β, taken in log β so that one
-    step size serves all scales: log β ← log β + rate · (budget − information). Section 7.2 names
+    step size serves all scales: log β ← log β + rate · (budget − forecast). Section 7.2 names
     this way of choosing β and leaves it open.
+
+    Parameters follow a new β only after many steps. Comparing the budget with the information of
+    now would raise β far too high in the meantime, so it is compared with a forecast: the trend
+    of the running mean of the information, drawn out by `horizon` steps.
     """
 
     bits: Float[Array, ""] = eqx.field(converter=jnp.asarray)
     log_beta: Float[Array, ""] = eqx.field(converter=jnp.asarray, default=0.0)
     rate: Float[Array, ""] = eqx.field(converter=jnp.asarray, default=0.01)
+    average: Float[Array, ""] = eqx.field(converter=jnp.asarray, default=0.0)
+    momentum: float = eqx.field(static=True, default=0.99)
+    horizon: float = eqx.field(static=True, default=1000.0)
     lowest: float = eqx.field(static=True, default=1e-3)
     highest: float = eqx.field(static=True, default=1e4)
 
@@ -81,10 +88,14 @@ class Budget(Resource):
     def beta(self) -> Float[Array, ""]:
         return jnp.exp(self.log_beta)
 
-    def update(self, information: Float[Array, ""]) -> Self:
-        log_beta = self.log_beta + self.rate * (self.bits * LOG_2 - information)
+    def update(self, information: Float[Array, ""]) -> "Budget":
+        trend = (1.0 - self.momentum) * (information - self.average)
+        forecast = information + self.horizon * trend
+        log_beta = self.log_beta + self.rate * (self.bits * LOG_2 - forecast)
         log_beta = jnp.clip(log_beta, jnp.log(self.lowest), jnp.log(self.highest))
-        return eqx.tree_at(lambda s: s.log_beta, self, log_beta)
+        return eqx.tree_at(
+            lambda s: (s.log_beta, s.average), self, (log_beta, self.average + trend)
+        )
 
 
 class UtilityScale(eqx.Module):
@@ -98,14 +109,16 @@ class UtilityScale(eqx.Module):
     mass: Float[Array, ""] = eqx.field(converter=jnp.asarray, default=0.0)
     momentum: Float[Array, ""] = eqx.field(converter=jnp.asarray, default=0.999)
 
-    def update(self, utility: Float[Array, "..."], weights: Float[Array, "..."]) -> Self:
-        """Take in utilities whose weights sum to one."""
+    def update(self, utility: Float[Array, "..."], weights: Float[Array, "..."]) -> "UtilityScale":
+        """Take in weighted utilities."""
         utility, weights = jax.lax.stop_gradient((utility, weights))
-        mass = self.momentum * self.mass + 1.0
-        mean = self.mean + (jnp.sum(weights * utility) - self.mean) / mass
+        kept = self.momentum * self.mass
+        mass = kept + jnp.sum(weights)
+        divisor = jnp.where(mass > 0, mass, 1.0)
+        mean = self.mean + jnp.sum(weights * (utility - self.mean)) / divisor
         spread = jnp.sum(weights * (utility - mean) ** 2)
-        kept = (mass - 1.0) * (self.variance + (self.mean - mean) ** 2)
-        return type(self)(mean, (kept + spread) / mass, mass, self.momentum)
+        variance = (kept * (self.variance + (self.mean - mean) ** 2) + spread) / divisor
+        return type(self)(mean, variance, mass, self.momentum)
 
     def __call__(self, utility: Float[Array, "..."]) -> Float[Array, "..."]:
         """Return the utility in units of its deviation."""

@@ -7,7 +7,10 @@ no file and no screen.
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -15,13 +18,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, PyTree
 
+from .batches import Batches
+
 State = TypeVar("State")
 
 
+@runtime_checkable
 class Steps(Protocol):
     """What training needs of a setting: a pure step, hashable so that programs are reused."""
 
-    def step(self, key: Key[Array, ""], state: Any, data: Any, /) -> tuple[Any, Any]:
+    def step(self, key: Key[Array, ""], state: Any, batch: Any, /) -> tuple[Any, Any]:
         """Return the next state and a pytree of scalars."""
 
 
@@ -35,7 +41,7 @@ class Best(eqx.Module, Generic[State]):
     @classmethod
     def none_yet(cls, state: State, n_replicas: int) -> "Best[State]":
         """Start below every score."""
-        return cls(jnp.full(n_replicas, -jnp.inf), state, jnp.zeros(n_replicas, int))
+        return cls(jnp.full(n_replicas, -jnp.inf, float), state, jnp.zeros(n_replicas, int))
 
     def update(self, score: Float[Array, " replicas"], state: State) -> "Best[State]":
         """Keep `state` of the replicas that improved."""
@@ -63,6 +69,11 @@ class Run(eqx.Module, Generic[State]):
         cls, key: Key[Array, " replicas"], state: State, *, keep_best: bool = False
     ) -> "Run[State]":
         """Begin at step 0 with one key for each replica."""
+        # Weak types would turn strong in the first chunk, and the second would compile anew.
+        state = jax.tree.map(
+            lambda leaf: leaf.astype(leaf.dtype) if getattr(leaf, "weak_type", False) else leaf,
+            state,
+        )
         best = Best.none_yet(state, len(key)) if keep_best else None
         return cls(key, jnp.asarray(0), state, best)
 
@@ -90,7 +101,8 @@ class Callback:
         """Be told that training has ended, for whatever reason."""
 
 
-class Trained(NamedTuple, Generic[State]):
+@dataclass(frozen=True)
+class Trained(Generic[State]):
     """How training ended."""
 
     run: Run[State]
@@ -117,6 +129,7 @@ def train(
     data: PyTree,
     *,
     steps: int,
+    batches: Batches | None = None,
     chunk: int = 500,
     evaluate: Callable[[State], Float[Array, " replicas"]] | None = None,
     patience: int | None = None,
@@ -132,10 +145,12 @@ def train(
     run
         Where to start, fresh or from a checkpoint.
     data
-        Passed to every step; never closed over, so that other data of the same shape compiles
-        nothing.
+        What the steps learn from; never closed over, so that other data of the same shape
+        compiles nothing.
     steps
         The step at which to end, counted from the run's very start.
+    batches
+        Chooses the rows of `data` that each step gets; without it a step gets all of them.
     chunk
         Steps between two returns to Python, where callbacks run and Ctrl-C takes effect.
     evaluate
@@ -159,77 +174,93 @@ def train(
         )
     history: list[Progress] = []
     ending: Literal["finished", "stale", "callback", "interrupted"] = "finished"
-    for callback in callbacks:
-        callback.start(run, steps)
-    try:
-        while (done := int(run.step)) < steps:
-            began = time.perf_counter()
-            n_steps = min(chunk, steps - done)
-            new, info, finite = _advance(learner, run, data, jnp.asarray(n_steps), data_per_replica)
-            if not finite:
-                raise _first_non_finite(learner, run, data, n_steps, data_per_replica)
-            score = None
-            if evaluate is not None and new.best is not None:
-                score = evaluate(new.state)
-                new = eqx.tree_at(lambda r: r.best, new, new.best.update(score, new.state))
-            run = new
-            progress = Progress(
-                done + n_steps,
-                steps,
-                jax.tree.map(np.asarray, info),
-                None if score is None else np.asarray(score),
-                time.perf_counter() - began,
-            )
-            history.append(progress)
-            votes = [callback.chunk(progress, run) for callback in callbacks]
-            if any(votes):
-                ending = "callback"
-                break
-            if patience is not None and run.best and bool((run.best.stale >= patience).all()):
-                ending = "stale"
-                break
-    except KeyboardInterrupt:
-        ending = "interrupted"
-        warnings.warn(
-            f"Training was interrupted at step {int(run.step)} of {steps}; what was learned until "
-            "then is kept.",
-            stacklevel=2,
-        )
-    finally:
+    seeds = np.asarray(jax.random.key_data(run.key)).tolist()
+    with ExitStack() as finishing:
         for callback in callbacks:
-            callback.finish()
+            callback.start(run, steps)
+            finishing.callback(callback.finish)
+        try:
+            while (done := int(run.step)) < steps:
+                began = time.perf_counter()
+                n_steps = min(chunk, steps - done)
+                # Always the rows for a full chunk: the last, shorter one is the same program.
+                rows = None if batches is None else jnp.asarray(batches(seeds, done, chunk))
+                advance = partial(_advance, learner, data, rows, data_per_replica)
+                new, info, finite = advance(run, jnp.asarray(0), jnp.asarray(n_steps))
+                if not finite:
+                    raise _first_non_finite(advance, run, n_steps)
+                score = None
+                if evaluate is not None and new.best is not None:
+                    score = evaluate(new.state)
+                    new = eqx.tree_at(lambda r: r.best, new, new.best.update(score, new.state))
+                run = new
+                progress = Progress(
+                    done + n_steps,
+                    steps,
+                    jax.tree.map(np.asarray, info),
+                    None if score is None else np.asarray(score),
+                    time.perf_counter() - began,
+                )
+                history.append(progress)
+                votes = [callback.chunk(progress, run) for callback in callbacks]
+                if any(votes):
+                    ending = "callback"
+                    break
+                if patience is not None and run.best and bool((run.best.stale >= patience).all()):
+                    ending = "stale"
+                    break
+        except KeyboardInterrupt:
+            ending = "interrupted"
+            warnings.warn(
+                f"Training was interrupted at step {int(run.step)} of {steps}; what was learned "
+                "until then is kept.",
+                stacklevel=2,
+            )
     return Trained(run, history, ending)
 
 
 @eqx.filter_jit
 def _advance(
-    learner: Steps, run: Run, data: PyTree, n_steps: Int[Array, ""], data_per_replica: bool
+    learner: Steps,
+    data: PyTree,
+    rows: Int[Array, "replicas steps batch"] | None,
+    data_per_replica: bool,
+    run: Run,
+    first: Int[Array, ""],
+    n_steps: Int[Array, ""],
 ) -> tuple[Run, PyTree, Array]:
-    """Do `n_steps` steps; return the new run, the mean info and whether all of it is finite.
+    """Do `n_steps` steps of a chunk, from its step `first` on.
 
-    The number of steps is traced: the last, shorter chunk of a run is the same program.
+    Return the new run, the mean info and whether all of it is finite. The number of steps is
+    traced: the last, shorter chunk of a run is the same program.
     """
     arrays, static = eqx.partition(run.state, eqx.is_array)
-    data_axis = 0 if data_per_replica else None
 
-    def one(key: Array, arrays: PyTree, step: Array, data: PyTree) -> tuple[PyTree, PyTree]:
-        state, info = learner.step(jax.random.fold_in(key, step), eqx.combine(arrays, static), data)
+    def one(
+        key: Array, arrays: PyTree, step: Array, data: PyTree, rows: Array | None
+    ) -> tuple[PyTree, PyTree]:
+        batch = data if rows is None else jax.tree.map(lambda leaf: leaf[rows], data)
+        state, info = learner.step(
+            jax.random.fold_in(key, step), eqx.combine(arrays, static), batch
+        )
         return eqx.filter(state, eqx.is_array), info
 
-    def body(i: Array, carry: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
-        arrays, total = carry
-        arrays, info = jax.vmap(one, in_axes=(0, 0, None, data_axis))(
-            run.key, arrays, run.step + i, data
+    def all_replicas(i: Array, arrays: PyTree) -> tuple[PyTree, PyTree]:
+        data_axis, rows_axis = (0 if data_per_replica else None), (None if rows is None else 0)
+        now = None if rows is None else rows[:, first + i]
+        return jax.vmap(one, in_axes=(0, 0, None, data_axis, rows_axis))(
+            run.key, arrays, run.step + i, data, now
         )
-        return arrays, jax.tree.map(jnp.add, total, info)
 
-    _, like = eqx.filter_eval_shape(
-        jax.vmap(one, in_axes=(0, 0, None, data_axis)), run.key, arrays, run.step, data
-    )
-    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), like)
-    arrays, total = jax.lax.fori_loop(0, n_steps, body, (arrays, zeros))
+    def body(i: Array, carry: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
+        arrays, means = carry
+        arrays, info = all_replicas(i, arrays)
+        return arrays, jax.tree.map(lambda mean, new: mean + new / n_steps, means, info)
+
+    _, like = eqx.filter_eval_shape(all_replicas, jnp.asarray(0), arrays)
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.result_type(leaf, float)), like)
+    arrays, info = jax.lax.fori_loop(0, n_steps, body, (arrays, zeros))
     new = Run(run.key, run.step + n_steps, eqx.combine(arrays, static), run.best)
-    info = jax.tree.map(lambda leaf: leaf / n_steps, total)
     finite = jnp.stack([jnp.isfinite(leaf).all() for leaf in _floats((new.state, info))]).all()
     return new, info, finite
 
@@ -239,27 +270,35 @@ def _floats(tree: PyTree) -> list[Array]:
 
 
 def _first_non_finite(
-    learner: Steps, run: Run, data: PyTree, n_steps: int, data_per_replica: bool
+    advance: Callable[..., tuple[Run, PyTree, Array]], run: Run, n_steps: int
 ) -> NonFiniteError:
     """Find the step at fault by bisection, replaying the chunk from its finite start.
 
     Checking every step would slow down all runs to explain the few that fail.
     """
-    good, bad = 0, n_steps
+    start, good, bad = jnp.asarray(0), 0, n_steps
     while bad - good > 1:
         middle = (good + bad) // 2
-        *_, finite = _advance(learner, run, data, jnp.asarray(middle), data_per_replica)
+        *_, finite = advance(run, start, jnp.asarray(middle))
         good, bad = (middle, bad) if finite else (good, middle)
-    kept, *_ = _advance(learner, run, data, jnp.asarray(good), data_per_replica)
-    failed, info, _ = _advance(learner, kept, data, jnp.asarray(1), data_per_replica)
-    for path, leaf in jax.tree_util.tree_leaves_with_path((failed.state, info)):
-        if not eqx.is_inexact_array(leaf) or bool(jnp.isfinite(leaf).all()):
-            continue
-        replica, *inner = np.argwhere(~np.isfinite(np.asarray(leaf)))[0]
-        name = jax.tree_util.keystr(path)
-        expert = int(inner[0]) if ".experts" in name and inner else None
-        return NonFiniteError(name, int(kept.step) + 1, int(replica), expert, kept)
-    raise AssertionError("a replayed chunk must fail as it did before")
+    kept, *_ = advance(run, start, jnp.asarray(good))
+    failed, info, _ = advance(kept, jnp.asarray(good), jnp.asarray(1))
+    step = int(kept.step) + 1
+    broken = {
+        jax.tree_util.keystr(path): ~np.asarray(jnp.isfinite(leaf))
+        for path, leaf in jax.tree_util.tree_leaves_with_path((failed.state, info))
+        if eqx.is_inexact_array(leaf) and not jnp.isfinite(leaf).all()
+    }
+    # A broken expert breaks the selector in the same step, and a broken selector all experts: an
+    # expert is at fault where others are still whole.
+    for name, where in broken.items():
+        if ".experts" in name:
+            experts = np.any(where, axis=tuple(range(2, where.ndim)), keepdims=False)
+            at_fault = np.argwhere(experts & ~experts.all(axis=1, keepdims=True))
+            if len(at_fault):
+                return NonFiniteError(name, step, int(at_fault[0][0]), int(at_fault[0][1]), kept)
+    name, where = next(iter(broken.items()))
+    return NonFiniteError(name, step, int(np.argwhere(where)[0][0]), None, kept)
 
 
 def _where(condition: Array, new: Array, old: Array) -> Array:

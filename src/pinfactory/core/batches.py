@@ -1,0 +1,57 @@
+"""Which rows each step sees: every row once per epoch, in a new order each time.
+
+The order is drawn by NumPy on the host. Random numbers inside a compiled loop would cost more
+than the rest of a small model's step, and seconds to compile.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Int
+
+
+@runtime_checkable
+class Batches(Protocol):
+    """Chooses rows of the data for the steps of all replicas."""
+
+    def __call__(
+        self, seeds: Sequence[Sequence[int]], start: int, n_steps: int
+    ) -> Int[np.ndarray, "replicas steps batch"]:
+        """Return the rows for steps `start` to `start + n_steps`; the same for the same seeds."""
+        ...
+
+
+class Epochs:
+    """Batches drawn without replacement, from one epoch into the next.
+
+    The rows of a step depend on its number and the replica's seed alone, so that neither a
+    resume nor the length of a chunk changes them.
+    """
+
+    # Short epochs are drawn together: starting a generator costs as much as a thousand rows.
+    BLOCK = 16_384
+
+    def __init__(self, n_rows: int, batch_size: int) -> None:
+        self.n_rows, self.batch_size = n_rows, batch_size
+        self._epochs = -(-self.BLOCK // n_rows)
+        self._drawn: dict[tuple[int, ...], tuple[int, np.ndarray]] = {}
+
+    def __call__(
+        self, seeds: Sequence[Sequence[int]], start: int, n_steps: int
+    ) -> Int[np.ndarray, "replicas steps batch"]:
+        first, last = start * self.batch_size, (start + n_steps) * self.batch_size
+        length = self._epochs * self.n_rows
+        blocks = range(first // length, -(-last // length))
+        wanted = slice(first - blocks[0] * length, last - blocks[0] * length)
+        rows = [np.concatenate([self._block(tuple(s), b) for b in blocks])[wanted] for s in seeds]
+        return np.stack(rows).reshape(len(seeds), n_steps, self.batch_size)
+
+    def _block(self, seed: tuple[int, ...], block: int) -> Int[np.ndarray, " rows"]:
+        """Return some epochs one after the other; the last block drawn is remembered."""
+        number, rows = self._drawn.get(seed, (-1, np.empty(0)))
+        if number != block:
+            epochs = np.tile(np.arange(self.n_rows, dtype=np.int32), (self._epochs, 1))
+            rows = np.random.default_rng([*seed, block]).permuted(epochs, axis=1).ravel()
+            self._drawn[seed] = (block, rows)
+        return rows

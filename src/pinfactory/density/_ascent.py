@@ -1,0 +1,191 @@
+"""Coordinate ascent on the free energy in closed form, over blocks of samples."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import solve_triangular
+from jax.scipy.special import logsumexp
+from jaxtyping import Array, Float, Int
+
+from pinfactory.core.families import NormalWishart
+
+from ._experts import Experts, Prices, mean_root, selector_logits, whitened
+
+
+class Blocks(NamedTuple):
+    """Samples as columns, in blocks of equal size; those that only pad have no weight."""
+
+    x: Float[Array, "b d n"]
+    weight: Float[Array, "b n"]
+
+
+class Statistics(eqx.Module):
+    """What an expert needs to know of its samples: their mass, mean and scatter about the mean."""
+
+    mass: Float[Array, "*m"]
+    mean: Float[Array, "*m d"]
+    scatter: Float[Array, "*m d d"]
+
+
+class Pass(NamedTuple):
+    """One look at all samples."""
+
+    statistics: Statistics
+    value: Float[Array, ""]
+    """Σ_x max_p(m|x) Σ_m p(m|x)[E log N − 1/β₁ log p(m|x)/p(m)], in nats."""
+
+
+@jax.jit
+def look(
+    experts: Experts, beta_selector: Float[Array, ""], blocks: Blocks, n_blocks: Int[Array, ""]
+) -> Pass:
+    """Ask the selector about the first blocks and sum up what each expert gets to see.
+
+    Sums are taken in each expert's own coordinates, in which its samples have mean 0 and
+    covariance 1: single precision then suffices for clusters of any size at any place.
+    """
+    m, d = experts.posterior.mean.shape
+
+    def add(i: Int[Array, ""], sums: tuple) -> tuple:
+        mass, first, second, value = sums
+        x, weight = blocks.x[i], blocks.weight[i]
+        z = whitened(experts.posterior, x)
+        logits = selector_logits(experts, beta_selector, z)
+        total = logsumexp(logits, axis=0)
+        responsibility = jnp.exp(logits - total) * weight
+        weighted = responsibility[:, None] * z
+        return (
+            mass + jnp.sum(responsibility, axis=1),
+            first + jnp.sum(weighted, axis=2),
+            second + jnp.einsum("min,mjn->mij", weighted, z),
+            value + jnp.sum(weight * total) / beta_selector,
+        )
+
+    zero = jnp.zeros((m,)), jnp.zeros((m, d)), jnp.zeros((m, d, d)), jnp.zeros(())
+    mass, first, second, value = jax.lax.fori_loop(0, n_blocks, add, zero)
+    mean = first / jnp.maximum(mass, 1e-30)[:, None]
+    scatter = second - mass[:, None, None] * mean[:, :, None] * mean[:, None, :]
+    root = jnp.swapaxes(mean_root(experts.posterior), -1, -2)
+    back = jax.vmap(lambda r: solve_triangular(r, jnp.eye(d), lower=False))(root)
+    mean = experts.posterior.mean + jnp.einsum("mij,mj->mi", back, mean)
+    return Pass(Statistics(mass, mean, back @ scatter @ jnp.swapaxes(back, -1, -2)), value)
+
+
+def scale_up(statistics: Statistics, factor: Float[Array, ""]) -> Statistics:
+    """Return the statistics of `factor` times as many samples."""
+    return Statistics(
+        statistics.mass * factor,
+        statistics.mean,
+        statistics.scatter * factor,
+    )
+
+
+def posterior_of(statistics: Statistics, prices: Prices) -> NormalWishart:
+    """Return argmax_q n E_q[log N] − KL(q‖p₀)/β₂, the conjugate posterior of β₂n samples.
+
+    The paper keeps ν and λ fixed; here they follow the evidence, ν₀ + β₂n and λ₀ + β₂n, which is
+    the maximum of the same free energy over them too. E[Λ] and E[μ] are the same either way.
+    """
+    prior = prices.prior
+    d = prior.dim
+    n = prices.beta_expert * statistics.mass
+    strength = prior.strength + n
+    shift = statistics.mean - prior.mean
+    mean = prior.mean + (n / strength)[:, None] * shift
+    prior_inverse = inverse_scale(prior)
+    inverse = (
+        prior_inverse
+        + prices.beta_expert * statistics.scatter
+        + (prior.strength * n / strength)[:, None, None] * shift[:, :, None] * shift[:, None, :]
+    )
+    return NormalWishart(mean, _inverse_root(inverse), prior.df + n, strength)
+
+
+def inverse_scale(posterior: NormalWishart) -> Float[Array, "*m d d"]:
+    """Return W⁻¹."""
+    d = posterior.dim
+    inverse = jnp.vectorize(
+        lambda r: solve_triangular(r, jnp.eye(d), lower=True), signature="(d,d)->(d,d)"
+    )(posterior.scale_cholesky)
+    return jnp.swapaxes(inverse, -1, -2) @ inverse
+
+
+def _inverse_root(matrix: Float[Array, "m d d"]) -> Float[Array, "m d d"]:
+    """Return the lower Cholesky factor of A⁻¹.
+
+    A is brought to unit diagonal and gets a little more of it, so that rounding never makes it
+    indefinite.
+    """
+    d = matrix.shape[-1]
+    size = jnp.sqrt(jnp.diagonal(matrix, axis1=-2, axis2=-1))
+    scaled = matrix / (size[:, :, None] * size[:, None, :])
+    scaled += 4.0 * d * jnp.finfo(matrix.dtype).eps * jnp.eye(d)
+    # With A = UUᵀ, U upper triangular, A⁻¹ = U⁻ᵀU⁻¹ and U⁻ᵀ is lower triangular.
+    upper = jnp.flip(jnp.linalg.cholesky(jnp.flip(scaled, (-2, -1))), (-2, -1))
+    invert = jax.vmap(lambda u: solve_triangular(u, jnp.eye(d), lower=False, trans=1))
+    return invert(upper) / size[:, :, None]
+
+
+def learn(statistics: Statistics, prices: Prices) -> Experts:
+    """Return the best experts and the best prior p(m) for the statistics."""
+    share = statistics.mass / jnp.sum(statistics.mass)
+    # Experts of less than a thousandth of a sample have left.
+    asked = statistics.mass > 1e-3
+    log_weight = jnp.where(asked, jnp.log(jnp.where(asked, share, 1.0)), -jnp.inf)
+    return Experts(posterior_of(statistics, prices), log_weight - logsumexp(log_weight))
+
+
+def free_energy(value: Float[Array, ""], experts: Experts, prices: Prices) -> Float[Array, ""]:
+    """Return N·J = Σ_x Σ_m p(m|x)[E log N − 1/β₁ log p(m|x)/p(m)] − Σ_m KL(q_m‖p₀)/β₂.
+
+    With β₁ = β₂ = 1 it is the variational lower bound of the log-evidence of all samples.
+    """
+    asked = experts.log_weight > -jnp.inf
+    price = jnp.where(asked, experts.posterior.kl(prices.prior), 0.0)
+    return value - jnp.sum(price) / prices.beta_expert
+
+
+class Ascent(NamedTuple):
+    """Where coordinate ascent ended."""
+
+    experts: Experts
+    objective: Float[Array, ""]
+    change: Float[Array, ""]
+    n_iter: Int[Array, ""]
+
+
+@jax.jit
+def ascend(
+    experts: Experts,
+    prices: Prices,
+    blocks: Blocks,
+    n_blocks: Int[Array, ""],
+    factor: Float[Array, ""],
+    tol: Float[Array, ""],
+    max_iter: Int[Array, ""],
+) -> Ascent:
+    """Alternate selector and experts until J rises by less than `tol` per iteration.
+
+    `factor` is how many samples each of those in the first `n_blocks` blocks stands for.
+    """
+    total = factor * jnp.sum(
+        jnp.where(jnp.arange(len(blocks.x)) < n_blocks, jnp.sum(blocks.weight, axis=1), 0.0)
+    )
+
+    def go_on(ascent: Ascent) -> Array:
+        return (ascent.n_iter < max_iter) & (jnp.abs(ascent.change) >= tol)
+
+    def step(ascent: Ascent) -> Ascent:
+        seen = look(ascent.experts, prices.beta_selector, blocks, n_blocks)
+        objective = free_energy(factor * seen.value, ascent.experts, prices) / total
+        return Ascent(
+            learn(scale_up(seen.statistics, factor), prices),
+            objective,
+            objective - ascent.objective,
+            ascent.n_iter + 1,
+        )
+
+    start = Ascent(experts, jnp.asarray(-jnp.inf), jnp.asarray(jnp.inf), jnp.asarray(0))
+    return jax.lax.while_loop(go_on, step, start)

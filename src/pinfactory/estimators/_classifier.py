@@ -1,0 +1,298 @@
+"""`SpecialistClassifier`: a committee that sorts samples into classes."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array, Float
+from sklearn.base import ClassifierMixin
+from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+
+from pinfactory.core.families import Categorical, Family
+from pinfactory.core.hierarchy import Hierarchy
+from pinfactory.core.information import marginal
+from pinfactory.core.learning import Data, Utility
+from pinfactory.core.resources import Scheduled
+from pinfactory.core.utilities import log_likelihood
+from pinfactory.networks import Factory
+from pinfactory.persistence import register
+
+from ._committee import Committee, Table
+
+Routing = Literal["mixture", "best", "sampled"]
+
+
+@register("SpecialistClassifier")
+class SpecialistClassifier(ClassifierMixin, Committee):
+    """Classify with a few simple experts and a selector that sends each sample to one of them.
+
+    Selector and experts maximise the expected log-likelihood of the labels minus the price of the
+    information they process (equations 7, 10 and 11 of the paper). Inputs are standardised inside,
+    so that a β means the same whatever their units.
+
+    Parameters
+    ----------
+    n_experts : int, default=4
+        How many experts there are.
+    expert : {"linear", "mlp"} or callable, default="linear"
+        What an expert is: a linear map, a multilayer perceptron, or a factory
+        ``(inputs, outputs, *, key)`` of any Equinox module from a vector to a vector.
+    expert_hidden : tuple of int, default=(64,)
+        Hidden layers of an ``"mlp"`` expert, with ReLU units.
+    selector_hidden : tuple of int, default=(10, 10)
+        Hidden layers of the selector, with tanh units.
+    beta_selector : float or Scheduled, default=25.0
+        β₁, the selector's resource: large values let it process much information, small ones make
+        the experts share every sample.
+    beta_expert : float or Scheduled, default=100.0
+        β₂, the experts' resource: small values keep their answers close to their habit p(y|m).
+    selector_bits, expert_bits : float, optional
+        A budget in bits instead of a β, met during training.
+    prior : {"running", "uniform"}, default="running"
+        Whether priors follow the posteriors, or are uniform (the confidence penalty).
+    momentum_selector, momentum_expert : float, default=0.99
+        λ₂ and λ₁, the momenta of the running priors.
+    max_iter : int, default=10000
+        Steps of gradient ascent at the most.
+    batch_size : int, default=32
+        Samples in a step.
+    learning_rate : float, default=0.003
+        Step size of Adam.
+    weight_decay : float, default=0.0
+        Decay of all weights per unit of learning rate.
+    early_stopping : bool or "auto", default="auto"
+        Whether to stop when a validation part no longer improves and keep the best state;
+        "auto" does so from 100 samples on.
+    validation_fraction : float, default=0.15
+        Share of the samples in the validation part.
+    n_iter_no_change : int, default=15
+        How many checks without improvement end training; there are 50 checks in a full run.
+    n_init : int, default=4
+        Restarts, trained side by side; the best is kept.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the classes.
+    warm_start : bool, default=False
+        Whether `fit` goes on from the last solution.
+    verbose : bool, default=False
+        Whether to show a progress bar.
+    random_state : int, RandomState or None, default=None
+        Source of randomness.
+
+    Attributes
+    ----------
+    classes_ : ndarray
+        The labels.
+    information_ : CommitteeInformation
+        Bits processed by both stages, overall and per expert; p(m); effective number of experts.
+    state_ : LearnerState
+        The trained hierarchy, its priors and resources.
+    n_iter_ : int
+        Steps taken.
+    n_features_in_, feature_names_in_
+        As everywhere in scikit-learn.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_circles
+    >>> from pinfactory import SpecialistClassifier
+    >>> X, y = make_circles(400, factor=0.4, noise=0.05, random_state=0)
+    >>> committee = SpecialistClassifier(n_experts=4, random_state=0).fit(X, y)
+    >>> bool(committee.score(X, y) > 0.97)
+    True
+    >>> committee.responsibilities(X).shape
+    (400, 4)
+    """
+
+    def __init__(
+        self,
+        n_experts: int = 4,
+        *,
+        expert: str | Factory = "linear",
+        expert_hidden: tuple[int, ...] = (64,),
+        selector_hidden: tuple[int, ...] = (10, 10),
+        beta_selector: float | Scheduled = 25.0,
+        beta_expert: float | Scheduled = 100.0,
+        selector_bits: float | None = None,
+        expert_bits: float | None = None,
+        prior: str = "running",
+        momentum_selector: float = 0.99,
+        momentum_expert: float = 0.99,
+        max_iter: int = 10_000,
+        batch_size: int = 32,
+        learning_rate: float = 3e-3,
+        weight_decay: float = 0.0,
+        early_stopping: bool | str = "auto",
+        validation_fraction: float = 0.15,
+        n_iter_no_change: int = 15,
+        n_init: int = 4,
+        class_weight: dict | str | None = None,
+        warm_start: bool = False,
+        verbose: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.n_experts = n_experts
+        self.expert = expert
+        self.expert_hidden = expert_hidden
+        self.selector_hidden = selector_hidden
+        self.beta_selector = beta_selector
+        self.beta_expert = beta_expert
+        self.selector_bits = selector_bits
+        self.expert_bits = expert_bits
+        self.prior = prior
+        self.momentum_selector = momentum_selector
+        self.momentum_expert = momentum_expert
+        self.max_iter = max_iter
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.n_init = n_init
+        self.class_weight = class_weight
+        self.warm_start = warm_start
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SpecialistClassifier":
+        """Train the committee.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            The samples.
+        y : array-like of shape (n_samples,)
+            Their labels, of any type.
+        sample_weight : array-like of shape (n_samples,), optional
+            How much each sample counts: weight 2 is the same as the sample twice.
+
+        Returns
+        -------
+        self
+        """
+        X, y, weight = self._checked(X, y, sample_weight, reset=True)
+        check_classification_targets(y)
+        self.classes_ = np.unique(y[weight > 0])
+        if len(self.classes_) < 2:
+            raise ValueError(
+                "`y` must hold at least two classes, but got one class: "
+                f"{self.classes_[0]!r} (in samples with a weight above zero)."
+            )
+        codes, weight = self._codes(y), weight * compute_sample_weight(self.class_weight, y)
+        self._fit_rows(X, codes, weight)
+        return self
+
+    def partial_fit(
+        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
+    ) -> "SpecialistClassifier":
+        """Go on learning from a batch of samples, each seen once.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As in `fit`.
+        classes : array-like, optional
+            All labels that will ever occur; needed in the first call.
+
+        Returns
+        -------
+        self
+        """
+        first = not hasattr(self, "state_")
+        X, y, weight = self._checked(X, y, sample_weight, reset=first)
+        check_classification_targets(y)
+        if first:
+            if classes is None:
+                raise ValueError("`classes` must be given in the first call of partial_fit.")
+            self.classes_ = np.unique(classes)
+        elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+            raise ValueError(
+                "`classes` must be the same in every call of partial_fit, but got "
+                f"{np.unique(classes)!r} after {self.classes_!r}."
+            )
+        self._learn_on(X, self._codes(y), weight)
+        return self
+
+    def predict_proba(self, X: Any, *, routing: Routing = "mixture") -> np.ndarray:
+        """Return the probability of every class.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            The samples.
+        routing : {"mixture", "best", "sampled"}, default="mixture"
+            Who answers: all experts weighted by their responsibility, the most responsible one
+            alone, or one drawn by responsibility (the paper's generative process).
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+        """
+        probs = np.exp(self._routed(X, routing).log_probs)
+        return probs / probs.sum(axis=1, keepdims=True)
+
+    def predict(self, X: Any, *, routing: Routing = "mixture") -> np.ndarray:
+        """Return the most probable class; `routing` as in `predict_proba`."""
+        check_is_fitted(self)
+        return self.classes_[self.predict_proba(X, routing=routing).argmax(axis=1)]
+
+    def expert_predict(self, X: Any, expert: int) -> np.ndarray:
+        """Return the most probable class in the opinion of one expert."""
+        answers = self._ask_expert(X, expert)
+        return self.classes_[answers.log_probs.argmax(axis=1)]
+
+    # ------------------------------------------------------------ what makes it a classifier
+
+    _plain = ("classes_", "n_features_in_", "feature_names_in_", "n_experts_", "n_iter_")
+    _scalers = ("scaler_",)
+    _numeric = False
+
+    def _codes(self, y: np.ndarray) -> np.ndarray:
+        """Return the positions of the labels in `classes_`."""
+        codes = np.searchsorted(self.classes_, y)
+        known = self.classes_[np.minimum(codes, len(self.classes_) - 1)] == y
+        # A label that occurs only with weight zero is never learned from.
+        return np.where(known, codes, 0)
+
+    def _targets(self, y: np.ndarray) -> np.ndarray:
+        return y.astype(np.int32)
+
+    def _utility(self) -> Utility:
+        return log_likelihood
+
+    def _score_function(self) -> Callable[[Hierarchy, Data], Float[Array, " n"]]:
+        return _log_likelihood_of_rows
+
+    def _mixture(self, hierarchy: Hierarchy, x: Float[Array, "n d"]) -> Categorical:
+        return _mixture(hierarchy, x)
+
+    def _head(self) -> Callable[[Array], Family]:
+        return Categorical.from_logits
+
+    @property
+    def _n_outputs(self) -> int:
+        return len(self.classes_)
+
+    def _shuffled(self, table: Table, random: np.random.Generator) -> np.ndarray:
+        """Deal the classes out in turn, so that any part of the order has its share of each."""
+        order = random.permutation(len(table.x))
+        rank = np.empty(len(order))
+        for label in np.unique(table.y):
+            members = order[table.y[order] == label]
+            rank[members] = (np.arange(len(members)) + random.uniform()) / len(members)
+        return np.argsort(rank, kind="stable")
+
+
+@eqx.filter_jit
+def _mixture(hierarchy: Hierarchy, x: Float[Array, "n d"]) -> Categorical:
+    answer = marginal(jax.vmap(hierarchy)(x))
+    assert answer is not None
+    return answer
+
+
+def _log_likelihood_of_rows(hierarchy: Hierarchy, data: Data) -> Float[Array, " n"]:
+    return _mixture(hierarchy, data.x).log_prob(data.y)

@@ -1,0 +1,62 @@
+"""What one can ask a trained hierarchy about many inputs at once, each compiled once."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key, PyTree
+
+from pinfactory.core.hierarchy import Decision, Hierarchy
+from pinfactory.core.information import Meter
+
+Inputs = Float[Array, "n d"]
+
+
+@eqx.filter_jit
+def select(hierarchy: Hierarchy, x: Inputs) -> Float[Array, "n m"]:
+    """Return p(m|x)."""
+    return jax.vmap(hierarchy.select)(x).probs
+
+
+@eqx.filter_jit
+def decide(hierarchy: Hierarchy, x: Inputs) -> Decision:
+    """Return p(m|x) and the answers of all experts."""
+    return jax.vmap(hierarchy)(x)
+
+
+@eqx.filter_jit
+def ask_best(hierarchy: Hierarchy, x: Inputs) -> PyTree[Array]:
+    """Return the answer of the most responsible expert; the others are not asked."""
+
+    def one(x: Array) -> PyTree[Array]:
+        chosen = jnp.argmax(hierarchy.select(x).log_probs)
+        return hierarchy.expert(chosen)(x)
+
+    return jax.vmap(one)(x)
+
+
+@eqx.filter_jit
+def ask_sampled(hierarchy: Hierarchy, x: Inputs, key: Key[Array, ""]) -> PyTree[Array]:
+    """Return the answer of an expert drawn from p(m|x) for each input."""
+
+    def one(x: Array, key: Array) -> PyTree[Array]:
+        return hierarchy.expert(hierarchy.select(x).sample(key))(x)
+
+    return jax.vmap(one)(x, jax.random.split(key, len(x)))
+
+
+@eqx.filter_jit
+def ask_expert(hierarchy: Hierarchy, x: Inputs, m: Int[Array, ""]) -> PyTree[Array]:
+    """Return the answers of expert m."""
+    return jax.vmap(hierarchy.expert(m))(x)
+
+
+@eqx.filter_jit
+def start_meter(hierarchy: Hierarchy, x: Inputs) -> Meter:
+    """Begin to measure information."""
+    return Meter.start(jax.vmap(hierarchy)(x))
+
+
+@eqx.filter_jit
+def feed_meter(meter: Meter, hierarchy: Hierarchy, x: Inputs, weight: Float[Array, " n"]) -> Meter:
+    """Measure the decisions for further inputs."""
+    return meter.update(jax.vmap(hierarchy)(x), weight)

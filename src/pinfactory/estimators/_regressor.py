@@ -1,0 +1,310 @@
+"""`SpecialistRegressor`: a committee that predicts numbers."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import logsumexp
+from jaxtyping import Array, Float
+from sklearn.base import RegressorMixin
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import validate_data
+
+from pinfactory.core import utilities
+from pinfactory.core.families import Family, Gaussian
+from pinfactory.core.hierarchy import Decision, Hierarchy
+from pinfactory.core.learning import Data, Utility
+from pinfactory.core.resources import Scheduled
+from pinfactory.networks import Factory
+from pinfactory.persistence import register
+
+from . import _questions as questions
+from . import _settings as check
+from ._committee import Committee
+from ._rows import Rows
+
+Routing = Literal["mixture", "best", "sampled"]
+
+UTILITIES: dict[str, Utility] = {
+    "likelihood": utilities.log_likelihood,
+    "squared_error": utilities.squared_error,
+    "huber": utilities.huber,
+}
+# Standardised targets: a deviation below e⁻⁵ or above e⁵ is a sign of trouble, not of knowledge.
+WIDEST = 5.0
+
+
+@register("SpecialistRegressor")
+class SpecialistRegressor(RegressorMixin, Committee):
+    """Predict numbers with a few simple experts and a selector that sends each sample to one.
+
+    Every expert answers with a Gaussian, so that the committee has a full predictive density.
+    Inputs and targets are standardised inside, so that a β means the same whatever their units.
+
+    Parameters
+    ----------
+    n_experts : int, default=4
+        How many experts there are.
+    utility : {"likelihood", "squared_error", "huber"}, default="likelihood"
+        What an answer is worth: the log-likelihood of the true value, minus the squared error, or
+        minus Huber's loss, which large errors dominate less. The latter two are expected over the
+        answer's own noise, in standardised units.
+    expert : {"linear", "mlp"} or callable, default="linear"
+        What an expert is: a linear map, a multilayer perceptron, or a factory
+        ``(inputs, outputs, *, key)`` of any Equinox module from a vector to a vector.
+    expert_hidden : tuple of int, default=(64,)
+        Hidden layers of an ``"mlp"`` expert, with ReLU units.
+    selector_hidden : tuple of int, default=(10, 10)
+        Hidden layers of the selector, with tanh units.
+    beta_selector : float or Scheduled, default=25.0
+        β₁, the selector's resource: large values let it process much information, small ones make
+        the experts share every sample.
+    beta_expert : float or Scheduled, default=100.0
+        β₂, the experts' resource: small values keep their answers close to their habit p(y|m).
+    selector_bits, expert_bits : float, optional
+        A budget in bits instead of a β, met during training.
+    momentum_selector, momentum_expert : float, default=0.99
+        λ₂ and λ₁, the momenta of the running priors.
+    max_iter : int, default=10000
+        Steps of gradient ascent at the most.
+    batch_size : int, default=32
+        Samples in a step.
+    learning_rate : float, default=0.003
+        Step size of Adam.
+    weight_decay : float, default=0.0
+        Decay of all weights per unit of learning rate.
+    early_stopping : bool or "auto", default="auto"
+        Whether to stop when a validation part no longer improves and keep the best state;
+        "auto" does so from 100 samples on.
+    validation_fraction : float, default=0.15
+        Share of the samples in the validation part.
+    n_iter_no_change : int, default=15
+        How many checks without improvement end training; there are 50 checks in a full run.
+    n_init : int, default=4
+        Restarts, trained side by side; the best is kept.
+    warm_start : bool, default=False
+        Whether `fit` goes on from the last solution.
+    verbose : bool, default=False
+        Whether to show a progress bar.
+    random_state : int, RandomState or None, default=None
+        Source of randomness.
+
+    Attributes
+    ----------
+    information_ : CommitteeInformation
+        Bits processed by both stages, overall and per expert; p(m); effective number of experts.
+    state_ : LearnerState
+        The trained hierarchy, its priors and resources.
+    n_iter_ : int
+        Steps taken.
+    n_features_in_, feature_names_in_
+        As everywhere in scikit-learn.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pinfactory import SpecialistRegressor
+    >>> x = np.linspace(-1, 1, 300)[:, None]
+    >>> committee = SpecialistRegressor(n_experts=2, random_state=0).fit(x, np.abs(x[:, 0]))
+    >>> bool(committee.score(x, np.abs(x[:, 0])) > 0.98)
+    True
+    """
+
+    def __init__(
+        self,
+        n_experts: int = 4,
+        *,
+        utility: str = "likelihood",
+        expert: str | Factory = "linear",
+        expert_hidden: tuple[int, ...] = (64,),
+        selector_hidden: tuple[int, ...] = (10, 10),
+        beta_selector: float | Scheduled = 25.0,
+        beta_expert: float | Scheduled = 100.0,
+        selector_bits: float | None = None,
+        expert_bits: float | None = None,
+        momentum_selector: float = 0.99,
+        momentum_expert: float = 0.99,
+        max_iter: int = 10_000,
+        batch_size: int = 32,
+        learning_rate: float = 3e-3,
+        weight_decay: float = 0.0,
+        early_stopping: bool | str = "auto",
+        validation_fraction: float = 0.15,
+        n_iter_no_change: int = 15,
+        n_init: int = 4,
+        warm_start: bool = False,
+        verbose: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.n_experts = n_experts
+        self.utility = utility
+        self.expert = expert
+        self.expert_hidden = expert_hidden
+        self.selector_hidden = selector_hidden
+        self.beta_selector = beta_selector
+        self.beta_expert = beta_expert
+        self.selector_bits = selector_bits
+        self.expert_bits = expert_bits
+        self.momentum_selector = momentum_selector
+        self.momentum_expert = momentum_expert
+        self.max_iter = max_iter
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.n_init = n_init
+        self.warm_start = warm_start
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SpecialistRegressor":
+        """Train the committee.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            The samples.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            What to predict.
+        sample_weight : array-like of shape (n_samples,), optional
+            How much each sample counts: weight 2 is the same as the sample twice.
+
+        Returns
+        -------
+        self
+        """
+        X, y, weight = self._checked(X, y, sample_weight, reset=True)
+        self._one_output = y.ndim == 1
+        self._fit_rows(X, y.reshape(len(y), -1).astype(float), weight)
+        return self
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SpecialistRegressor":
+        """Go on learning from a batch of samples, each seen once; arguments as in `fit`."""
+        first = not hasattr(self, "state_")
+        X, y, weight = self._checked(X, y, sample_weight, reset=first)
+        if first:
+            self._one_output = y.ndim == 1
+        self._learn_on(X, y.reshape(len(y), -1).astype(float), weight)
+        return self
+
+    def predict(
+        self, X: Any, *, return_std: bool = False, routing: Routing = "mixture"
+    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+        """Return the expected value.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            The samples.
+        return_std : bool, default=False
+            Whether to return the standard deviation of the predictive density as well.
+        routing : {"mixture", "best", "sampled"}, default="mixture"
+            Who answers: all experts weighted by their responsibility, the most responsible one
+            alone, or one drawn by responsibility (the paper's generative process).
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_outputs), or two of them
+        """
+        answer = self._routed(X, routing)
+        mean = self._shaped(answer.mean * self.target_scaler_.scale_ + self.target_scaler_.mean_)
+        if not return_std:
+            return mean
+        return mean, self._shaped(np.exp(answer.log_scale) * self.target_scaler_.scale_)
+
+    def expert_predict(self, X: Any, expert: int) -> np.ndarray:
+        """Return the expected value in the opinion of one expert."""
+        mean = self._ask_expert(X, expert).mean
+        return self._shaped(mean * self.target_scaler_.scale_ + self.target_scaler_.mean_)
+
+    def score_samples(self, X: Any, y: Any) -> np.ndarray:
+        """Return log p(y|x), the log-likelihood of every target under the whole committee."""
+        X, y = validate_data(
+            self, X, y, reset=False, dtype=np.float64, multi_output=True, y_numeric=True
+        )
+        target = self._targets(y.reshape(len(y), -1).astype(float))
+        decision = self._ask(questions.decide, X)
+        answers, selection = decision.answers, decision.selections[0]
+        log_y = answers.log_prob(jnp.asarray(target[:, None, :]))
+        log_unit = np.sum(np.log(self.target_scaler_.scale_))
+        return np.asarray(logsumexp(selection.log_probs + log_y, axis=1), float) - log_unit
+
+    def sample(self, X: Any) -> np.ndarray:
+        """Draw an expert and then a value for each sample: the paper's generative process."""
+        answer = self._routed(X, "sampled")
+        random = check_random_state(self.random_state)
+        value = random.normal(answer.mean, np.exp(answer.log_scale))
+        return self._shaped(value * self.target_scaler_.scale_ + self.target_scaler_.mean_)
+
+    # ------------------------------------------------------------- what makes it a regressor
+
+    prior = "running"
+    _plain = ("_one_output", "n_features_in_", "feature_names_in_", "n_experts_", "n_iter_")
+    _scalers = ("scaler_", "target_scaler_")
+    _numeric = True
+
+    def _shaped(self, values: np.ndarray) -> np.ndarray:
+        return values[:, 0] if self._one_output else values
+
+    def _set_scales(self, X: np.ndarray, y: np.ndarray, rows: Rows) -> None:
+        super()._set_scales(X, y, rows)
+        self.target_scaler_ = StandardScaler().fit(y[rows.position], sample_weight=rows.weight)
+
+    def _targets(self, y: np.ndarray) -> np.ndarray:
+        return ((y - self.target_scaler_.mean_) / self.target_scaler_.scale_).astype(np.float32)
+
+    def _utility(self) -> Utility:
+        return UTILITIES[check.choice("utility", self.utility, list(UTILITIES))]
+
+    def _score_function(self) -> Callable[[Hierarchy, Data], Float[Array, " n"]]:
+        if self.utility == "likelihood":
+            return _log_likelihood_of_rows
+        return _utility_of_rows[self.utility]
+
+    def _mixture(self, hierarchy: Hierarchy, x: Float[Array, "n d"]) -> Gaussian:
+        return _mixture(hierarchy, x)
+
+    def _head(self) -> Callable[[Array], Family]:
+        return gaussian
+
+    @property
+    def _n_outputs(self) -> int:
+        return 2 * len(self.target_scaler_.mean_)
+
+
+def gaussian(outputs: Float[Array, "..."]) -> Gaussian:
+    """Read the first half of a network's outputs as means, the second as log-deviations."""
+    mean, log_scale = jnp.split(outputs, 2, axis=-1)
+    return Gaussian(mean, WIDEST * jnp.tanh(log_scale / WIDEST))
+
+
+@eqx.filter_jit
+def _mixture(hierarchy: Hierarchy, x: Float[Array, "n d"]) -> Gaussian:
+    """Return the mean and deviation of the mixture of all experts."""
+    decision = jax.vmap(hierarchy)(x)
+    return jax.vmap(lambda answers, share: answers.merge(share))(
+        decision.answers, decision.selections[0].probs
+    )
+
+
+def _log_likelihood_of_rows(hierarchy: Hierarchy, data: Data) -> Float[Array, " n"]:
+    decision: Decision = jax.vmap(hierarchy)(data.x)
+    log_y = jax.vmap(lambda answers, y: answers.log_prob(y))(decision.answers, data.y)
+    return logsumexp(decision.selections[0].log_probs + log_y, axis=1)
+
+
+def _squared_error_of_rows(hierarchy: Hierarchy, data: Data) -> Float[Array, " n"]:
+    return jax.vmap(utilities.squared_error)(_mixture(hierarchy, data.x), data.y)
+
+
+def _huber_of_rows(hierarchy: Hierarchy, data: Data) -> Float[Array, " n"]:
+    return jax.vmap(utilities.huber)(_mixture(hierarchy, data.x), data.y)
+
+
+_utility_of_rows = {"squared_error": _squared_error_of_rows, "huber": _huber_of_rows}

@@ -1,0 +1,63 @@
+"""Checks of what a user asked for, each with an error that says what would be right."""
+
+import math
+import numbers
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+
+from pinfactory.core.resources import Budget, Fixed, Resource, Scheduled
+
+Beta = float | Scheduled
+
+
+def integer(name: str, value: Any, lowest: int) -> int:
+    """Return a whole number of at least `lowest`."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < lowest:
+        raise ValueError(f"`{name}` must be an integer of at least {lowest}, but got {value!r}.")
+    return int(value)
+
+
+def number(
+    name: str, value: Any, low: float, high: float = math.inf, *, open_low: bool = False
+) -> float:
+    """Return a finite number within the bounds."""
+    right = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not right or not low <= value <= high or (open_low and value == low) or math.isinf(value):
+        bounds = f"above {low}" if open_low else f"of at least {low}"
+        limit = "" if math.isinf(high) else f" and at most {high}"
+        raise ValueError(f"`{name}` must be a number {bounds}{limit}, but got {value!r}.")
+    return float(value)
+
+
+def choice(name: str, value: Any, options: Sequence[str]) -> str:
+    """Return one of the options."""
+    if value not in options:
+        named = ", ".join(map(repr, options))
+        raise ValueError(f"`{name}` must be one of {named}, but got {value!r}.")
+    return value
+
+
+def sizes(name: str, value: Any) -> tuple[int, ...]:
+    """Return the widths of hidden layers."""
+    if isinstance(value, numbers.Integral):
+        value = (value,)
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        raise ValueError(f"`{name}` must be a tuple of layer widths, but got {value!r}.")
+    return tuple(integer(name, width, 1) for width in value)
+
+
+def resource(name: str, beta: Beta, bits: float | None, most_bits: float = math.inf) -> Resource:
+    """Return where β comes from: a budget if `bits` is given, else `beta`."""
+    if bits is not None:
+        limit = number(f"{name}_bits", bits, 0.0)
+        if limit > most_bits + 1e-9:
+            raise ValueError(
+                f"`{name}_bits` must be at most log2(n_experts) = {most_bits:.3g}, more than "
+                f"which a selector cannot process, but got {bits!r}."
+            )
+        return Budget(jnp.asarray(limit))
+    if isinstance(beta, Scheduled):
+        return beta
+    return Fixed(jnp.asarray(number(f"beta_{name}", beta, 0.0, open_low=True)))

@@ -1,0 +1,67 @@
+"""Small things that many tests need."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from sklearn.datasets import make_blobs, make_circles
+
+from pinfactory.core.families import Categorical
+from pinfactory.core.hierarchy import Decision, FamilyExpert, Hierarchy, assemble
+from pinfactory.core.learning import Data
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+@pytest.fixture
+def random_decision(rng: np.random.Generator) -> Callable[..., Decision]:
+    """Decisions of n inputs over any number of levels, with Categorical answers."""
+
+    def make(n: int, *sizes: int, sharpness: float = 2.0) -> Decision:
+        stages = [
+            Categorical.from_logits(
+                jnp.asarray(sharpness * rng.normal(size=(n, *sizes[: i + 1])), jnp.float32)
+            )
+            for i in range(len(sizes))
+        ]
+        return Decision(tuple(stages[:-1]), stages[-1])
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def linear_hierarchy() -> Callable[[jax.Array, int], Hierarchy]:
+    """A linear selector over linear two-class experts of two inputs."""
+
+    def make(key: jax.Array, n_experts: int) -> Hierarchy:
+        return assemble(
+            key,
+            lambda k: eqx.nn.Linear(2, n_experts, key=k),
+            lambda k: FamilyExpert(eqx.nn.Linear(2, 2, key=k), Categorical.from_logits),
+            n_experts,
+        )
+
+    return make
+
+
+def as_data(x: np.ndarray, y: np.ndarray) -> Data:
+    return Data(jnp.asarray(x, jnp.float32), jnp.asarray(y), jnp.ones(len(x)))
+
+
+@pytest.fixture(scope="session")
+def circles() -> Data:
+    return as_data(*make_circles(500, noise=0.05, factor=0.5, random_state=0))
+
+
+@pytest.fixture(scope="session")
+def xor_blobs() -> Data:
+    """Four blobs, two classes that no line separates."""
+    centres = [[2, 2], [-2, -2], [2, -2], [-2, 2]]
+    x, blob = make_blobs(500, centers=centres, cluster_std=0.5, random_state=0)
+    return as_data(x, blob // 2)

@@ -1,0 +1,33 @@
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pinfactory.core.batches import Epochs
+
+SEEDS = [[0, 1], [2, 3]]
+
+
+@given(n_rows=st.integers(1, 40), batch_size=st.integers(1, 50))
+def test_every_epoch_holds_every_row_once(n_rows, batch_size):
+    rows = Epochs(n_rows, batch_size)(SEEDS, 0, 3 * n_rows)
+    assert rows.shape == (2, 3 * n_rows, batch_size)
+    epochs = np.sort(rows.reshape(2, -1, n_rows), axis=2)
+    assert np.all(epochs == np.arange(n_rows))
+
+
+@given(
+    n_rows=st.integers(1, 3000), batch_size=st.integers(1, 600), cuts=st.lists(st.integers(0, 60))
+)
+def test_rows_depend_on_step_and_seed_alone(n_rows, batch_size, cuts):
+    whole = Epochs(n_rows, batch_size)(SEEDS, 0, 61)
+    batches = Epochs(n_rows, batch_size)
+    ends = [*sorted(set(cuts) - {0}), 61]
+    pieces = [batches(SEEDS, a, b - a) for a, b in zip([0, *ends], ends, strict=False)]
+    np.testing.assert_array_equal(np.concatenate(pieces, axis=1), whole)
+    np.testing.assert_array_equal(Epochs(n_rows, batch_size)(SEEDS[1:], 60, 1), whole[1:, 60:])
+
+
+def test_orders_differ_between_epochs_and_seeds():
+    first, second = Epochs(50, 50)(SEEDS, 0, 2)
+    assert not np.array_equal(first[0], first[1])
+    assert not np.array_equal(first[0], second[0])

@@ -1,0 +1,178 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pinfactory.callbacks import Checkpoint, JsonLines, ProgressBar, TensorBoard
+from pinfactory.core.batches import Epochs
+from pinfactory.core.families import Categorical
+from pinfactory.core.hierarchy import FamilyExpert, assemble, stack
+from pinfactory.core.learning import Data, Learner
+from pinfactory.core.priors import Priors
+from pinfactory.core.resources import Budget, Scheduled, UtilityScale
+from pinfactory.core.training import Callback, Run, train
+
+
+class Count(eqx.Module):
+    def step(self, key, state, data):
+        return state + data, {"value": state, "parts": (2 * state, jnp.log(data))}
+
+
+def counting(keep_best=False):
+    keys = jax.random.split(jax.random.key(0), 2)
+    return Run.start(keys, jnp.asarray([0.0, 10.0]), keep_best=keep_best)
+
+
+def count(*callbacks, run=None, steps=6):
+    run = counting() if run is None else run
+    return train(Count(), run, jnp.asarray(1.0), steps=steps, chunk=2, callbacks=callbacks).run
+
+
+def rows(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_json_lines_hold_a_row_for_each_chunk(tmp_path):
+    path = tmp_path / "logs" / "run.jsonl"
+    run = counting(keep_best=True)
+    train(
+        Count(),
+        run,
+        jnp.asarray(1.0),
+        steps=5,
+        chunk=2,
+        evaluate=lambda state: jnp.where(state > 8, jnp.nan, state),
+        callbacks=[JsonLines(path)],
+    )
+    first, _, last = rows(path)
+    assert first["seconds"] > 0
+    assert {k: v for k, v in first.items() if k != "seconds"} == {
+        "step": 2,
+        "value": [0.5, 10.5],
+        "parts/0": [1.0, 21.0],
+        "parts/1": [0.0, 0.0],
+        "score": [2.0, None],
+    }
+    assert (last["step"], last["value"]) == (5, [4.0, 14.0])
+
+
+def test_a_resumed_log_reads_as_if_nothing_had_happened(tmp_path):
+    whole, broken = tmp_path / "whole.jsonl", tmp_path / "broken.jsonl"
+    count(JsonLines(whole))
+    half = count(steps=2)
+    count(JsonLines(broken), steps=4)
+    with broken.open("a") as file:
+        file.write('{"step": 6, "val')
+    count(JsonLines(broken), run=half)
+    of_whole, of_broken = ([row | {"seconds": 0} for row in rows(p)] for p in (whole, broken))
+    assert of_broken == of_whole
+
+
+def test_tensorboard_reads_the_event_files(tmp_path):
+    event_accumulator = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator"
+    )
+    count(TensorBoard(tmp_path))
+    for replica, start in enumerate((0.0, 10.0)):
+        events = event_accumulator.EventAccumulator(str(tmp_path / f"replica_{replica}"))
+        events.Reload()
+        assert set(events.Tags()["scalars"]) == {"value", "parts/0", "parts/1"}
+        logged = [(event.step, event.value) for event in events.Scalars("value")]
+        assert logged == [(2, start + 0.5), (4, start + 2.5), (6, start + 4.5)]
+
+
+def test_the_progress_bar_reaches_the_total_on_standard_error(capsys):
+    half = count(steps=2)
+    count(ProgressBar("counting"), run=half)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "counting: 100%" in err
+    assert "6.00/6.00" in err
+
+
+def test_a_checkpoint_is_written_every_few_chunks_and_at_the_end(tmp_path):
+    path = tmp_path / "checkpoints" / "run.pin"
+    written = []
+
+    class Look(Callback):
+        def chunk(self, progress, run):
+            if path.exists():
+                written.append(int(Checkpoint.resume(path, counting()).step))
+
+    end = count(Checkpoint(path, every=2), Look())
+    assert written == [4, 4]
+    assert eqx.tree_equal(Checkpoint.resume(path, counting()), end)
+
+
+def log_likelihood(answer, target):
+    return answer.log_prob(target)
+
+
+LEARNER = Learner(log_likelihood, sampled=True)
+STEPS = 120
+
+
+def beginning():
+    """A run that uses everything that has a state: schedules, budgets, scales, sampling, best."""
+
+    def init(key):
+        hierarchy = assemble(
+            key,
+            lambda k: eqx.nn.Linear(2, 2, key=k),
+            lambda k: FamilyExpert(eqx.nn.Linear(2, 2, key=k), Categorical.from_logits),
+            2,
+        )
+        priors = Priors.running(hierarchy(jnp.zeros(2)), 0.9, 0.9)
+        resources = (Budget(0.5), Scheduled(1.0, 10.0, 100.0, "cosine"))
+        return LEARNER.init(hierarchy, priors, resources, scale=UtilityScale(), learning_rate=0.01)
+
+    keys = jax.random.split(jax.random.key(0), 2)
+    return Run.start(keys, stack([init(key) for key in keys]), keep_best=True)
+
+
+def learn(run, *callbacks):
+    x = np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32)
+    y = (x.prod(axis=1) > 0).astype(int)
+    data = Data(jnp.asarray(x), jnp.asarray(y), jnp.ones(50))
+    return train(
+        LEARNER,
+        run,
+        data,
+        steps=STEPS,
+        batches=Epochs(50, 16),
+        chunk=15,
+        # Goes up and down, so that the best state is not the last.
+        evaluate=lambda state: jnp.sin(40 * state.hierarchy.selector.bias[:, 0]),
+        callbacks=callbacks,
+    ).run
+
+
+class Killed(Callback):
+    def chunk(self, progress, run):
+        if progress.step == 75:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_run_killed_and_resumed_ends_as_one_that_was_not(tmp_path):
+    path = tmp_path / "run.pin"
+    script = (
+        "import sys, test_callbacks as t; "
+        "t.learn(t.beginning(), t.Checkpoint(sys.argv[1], every=2), t.Killed())"
+    )
+    child = subprocess.run(
+        [sys.executable, "-c", script, str(path)], cwd=Path(__file__).parent, check=False
+    )
+    assert child.returncode == -signal.SIGKILL
+    resumed = Checkpoint.resume(path, beginning())
+    assert int(resumed.step) == 60
+    end, whole = learn(resumed), learn(beginning())
+    assert eqx.tree_equal(end, whole)
+    assert np.all(whole.best.stale > 0)
