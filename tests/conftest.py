@@ -1,6 +1,12 @@
 """Small things that many tests need."""
 
+import os
 from collections.abc import Callable
+
+# Tests compile much and compute little: programs that compile fast beat fast programs.
+os.environ.setdefault(
+    "XLA_FLAGS", "--xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false"
+)
 
 import equinox as eqx
 import jax

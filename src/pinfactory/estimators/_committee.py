@@ -33,6 +33,8 @@ from . import _settings as check
 from ._information import CommitteeInformation
 from ._rows import Rows, distinct, padded, padded_length
 
+# Steps between two checks on the validation part; fixed, because it is part of a compiled shape.
+CHUNK = 200
 # Rows that are asked at once: bounds the memory of predictions on large tables.
 BLOCK = 8192
 # Enough rows to know the information of Gaussian answers to a few hundredths of a bit.
@@ -245,7 +247,7 @@ class Committee(BaseEstimator):
             fitted.padded(),
             batches=Epochs(len(fitted.x), batch_size),
             steps=steps,
-            chunk=max(1, min(200, steps // 10)),
+            chunk=CHUNK,
             evaluate=evaluate,
             patience=self.n_iter_no_change if validation is not None else None,
             callbacks=callbacks,

@@ -1,0 +1,39 @@
+import importlib.metadata
+import re
+from typing import Any
+
+from sphinx.application import Sphinx
+
+project = "pinfactory"
+author = "The pinfactory developers"
+copyright = author
+release = importlib.metadata.version(project)
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+exclude_patterns = ["_build"]
+html_theme = "furo"
+html_title = project
+myst_heading_anchors = 3
+
+default_role = "literal"
+autodoc_default_options = {"members": True}
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"
+# Plain lists: fields would look for a target for every word of a type written in prose.
+napoleon_use_param = False
+napoleon_use_rtype = False
+napoleon_attr_annotations = False
+napoleon_custom_sections = [("Attributes", "params_style")]
+
+
+def escape_formulas(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list) -> None:
+    """Keep |z| and a * b from being read as markup, outside of code."""
+    for i, line in enumerate(lines):
+        if not line.lstrip().startswith((">>>", "...")):
+            parts = re.split(r"(`+[^`]+`+)", line)
+            parts[::2] = [re.sub(r"([|*])", r"\\\1", text) for text in parts[::2]]
+            lines[i] = "".join(parts)
+
+
+def setup(app: Sphinx) -> None:
+    app.connect("autodoc-process-docstring", escape_formulas, priority=400)
