@@ -16,18 +16,18 @@ os.environ["XLA_FLAGS"] = (
     + " --xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 )
 
-import argparse  # noqa: E402
-import statistics  # noqa: E402
-import time  # noqa: E402
-from collections.abc import Callable  # noqa: E402
-from functools import partial  # noqa: E402
-from typing import Any  # noqa: E402
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
-import gymnasium  # noqa: E402
-import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
+import gymnasium
+import jax
+import jax.numpy as jnp
 
-from pinfactory.rl import envs  # noqa: E402
+from pinfactory.rl import envs
 
 PAIRS: list[tuple[envs.Env[Any], str | None]] = [
     (envs.DoublePendulum(), "InvertedDoublePendulum-v5"),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Key
 
 Network = Callable[..., Float[Array, "..."]]
@@ -25,8 +26,18 @@ def relu(x: Array) -> Array:
 
 
 def linear(inputs: int, outputs: int, *, key: Key[Array, ""]) -> Network:
-    """Build a linear map with bias."""
-    return eqx.nn.Linear(inputs, outputs, key=key)
+    """Build a linear map with bias, with uniform weights in ±1/√inputs.
+
+    NumPy draws the weights: JAX would compile a program for every shape.
+    """
+    shell = eqx.filter_eval_shape(eqx.nn.Linear, inputs, outputs, key=key)
+    random = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    bound = 1.0 / np.sqrt(inputs)
+
+    def draw(leaf: jax.ShapeDtypeStruct) -> Array:
+        return jax.device_put(random.uniform(-bound, bound, leaf.shape).astype(leaf.dtype))
+
+    return jax.tree.map(draw, shell)
 
 
 def mlp(
@@ -41,6 +52,6 @@ def mlp(
     sizes = [inputs, *hidden, outputs]
     layers: list[Callable[..., Array]] = []
     for n, (fan_in, fan_out) in enumerate(itertools.pairwise(sizes)):
-        layers.append(eqx.nn.Linear(fan_in, fan_out, key=jax.random.fold_in(key, n)))
+        layers.append(linear(fan_in, fan_out, key=jax.random.fold_in(key, n)))
         layers.append(eqx.nn.Lambda(activation))
     return eqx.nn.Sequential(layers[:-1])

@@ -2,11 +2,12 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from .families import Categorical, Family
@@ -106,8 +107,20 @@ class Hierarchy(eqx.Module):
 
 def stack(trees: Sequence[Tree]) -> Tree:
     """Put pytrees of the same structure side by side: every array gets a leading axis."""
+
+    def together(*leaves: Any) -> Any:
+        if not eqx.is_array(leaves[0]):
+            return leaves[0]
+        # By NumPy, because JAX would compile a program for every shape.
+        return jax.device_put(np.stack(leaves))
+
+    return jax.tree.map(together, *trees)
+
+
+def pick(tree: Tree, index: int) -> Tree:
+    """Return one of the pytrees that `stack` put side by side."""
     return jax.tree.map(
-        lambda *leaves: jnp.stack(leaves) if eqx.is_array(leaves[0]) else leaves[0], *trees
+        lambda leaf: jax.device_put(np.asarray(leaf)[index]) if eqx.is_array(leaf) else leaf, tree
     )
 
 

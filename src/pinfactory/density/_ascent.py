@@ -1,17 +1,23 @@
 """Coordinate ascent on the free energy in closed form, over blocks of samples."""
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Int
 
 from pinfactory.core.families import NormalWishart
 
-from ._experts import Experts, Prices, mean_root, selector_logits, whitened
+from ._experts import Experts, Prices, mean_root, selector_logits, utility, whitened
+
+
+def single(value: float | np.ndarray) -> Array:
+    """Return an array in single precision, converted on the host, which is quicker."""
+    return jnp.asarray(np.asarray(value, np.float32))
 
 
 class Blocks(NamedTuple):
@@ -29,17 +35,50 @@ class Statistics(eqx.Module):
     scatter: Float[Array, "*m d d"]
 
 
+class Exact(NamedTuple):
+    """The same in double precision, on the host."""
+
+    mass: np.ndarray
+    mean: np.ndarray
+    scatter: np.ndarray
+
+
+_Any = TypeVar("_Any", Statistics, Exact)
+
+
+def to_device(exact: Exact) -> Statistics:
+    """Return them in single precision on the device."""
+    return Statistics(*(single(leaf) for leaf in exact))
+
+
+def to_host(statistics: Statistics) -> Exact:
+    """Return a copy in double precision."""
+    return Exact(*(np.array(leaf, float) for leaf in jax.tree.leaves(statistics)))
+
+
 class Pass(NamedTuple):
-    """One look at all samples."""
+    """What a look at all samples shows.
+
+    Attributes
+    ----------
+    statistics
+        What every expert gets to see.
+    utility
+        Σ_x Σ_m p(m|x) E log N, in nats.
+    value
+        Σ_x Σ_m p(m|x)[E log N − 1/β₁ log p(m|x)/p(m)], in nats.
+    """
 
     statistics: Statistics
+    utility: Float[Array, ""]
     value: Float[Array, ""]
-    """Σ_x max_p(m|x) Σ_m p(m|x)[E log N − 1/β₁ log p(m|x)/p(m)], in nats."""
 
 
-@jax.jit
 def look(
-    experts: Experts, beta_selector: Float[Array, ""], blocks: Blocks, n_blocks: Int[Array, ""]
+    experts: Experts,
+    beta_selector: Float[Array, ""],
+    blocks: Blocks,
+    n_blocks: Int[Array | np.int32, ""],
 ) -> Pass:
     """Ask the selector about the first blocks and sum up what each expert gets to see.
 
@@ -70,16 +109,34 @@ def look(
     root = jnp.swapaxes(mean_root(experts.posterior), -1, -2)
     back = jax.vmap(lambda r: solve_triangular(r, jnp.eye(d), lower=False))(root)
     mean = experts.posterior.mean + jnp.einsum("mij,mj->mi", back, mean)
-    return Pass(Statistics(mass, mean, back @ scatter @ jnp.swapaxes(back, -1, -2)), value)
+    statistics = Statistics(mass, mean, back @ scatter @ jnp.swapaxes(back, -1, -2))
+    # ‖z‖² summed over samples is the trace of the second moments.
+    at_best = utility(experts.posterior, jnp.zeros((m, d, 1)))[:, 0]
+    gained = mass @ at_best - 0.5 * jnp.sum(jnp.trace(second, axis1=1, axis2=2))
+    return Pass(statistics, gained, value)
 
 
 def scale_up(statistics: Statistics, factor: Float[Array, ""]) -> Statistics:
     """Return the statistics of `factor` times as many samples."""
-    return Statistics(
-        statistics.mass * factor,
-        statistics.mean,
-        statistics.scatter * factor,
-    )
+    return Statistics(statistics.mass * factor, statistics.mean, statistics.scatter * factor)
+
+
+def join(a: _Any, b: _Any) -> _Any:
+    """Return the statistics of the samples of both."""
+    mass = a.mass + b.mass
+    share = b.mass / (mass + (mass == 0))
+    shift = b.mean - a.mean
+    between = (a.mass * share)[..., None, None] * shift[..., :, None] * shift[..., None, :]
+    return type(a)(mass, a.mean + share[..., None] * shift, a.scatter + b.scatter + between)
+
+
+@jax.jit
+def blend(
+    old: Statistics, new: Statistics, rate: Float[Array, ""], total: Float[Array, ""]
+) -> Statistics:
+    """Return statistics of `total` mass, of which the share `rate` is as in the new ones."""
+    old_factor = (1.0 - rate) * total / jnp.sum(old.mass)
+    return join(scale_up(old, old_factor), scale_up(new, rate * total / jnp.sum(new.mass)))
 
 
 def posterior_of(statistics: Statistics, prices: Prices) -> NormalWishart:
@@ -89,7 +146,6 @@ def posterior_of(statistics: Statistics, prices: Prices) -> NormalWishart:
     the maximum of the same free energy over them too. E[Λ] and E[μ] are the same either way.
     """
     prior = prices.prior
-    d = prior.dim
     n = prices.beta_expert * statistics.mass
     strength = prior.strength + n
     shift = statistics.mean - prior.mean
@@ -132,25 +188,36 @@ def learn(statistics: Statistics, prices: Prices) -> Experts:
     """Return the best experts and the best prior p(m) for the statistics."""
     share = statistics.mass / jnp.sum(statistics.mass)
     # Experts of less than a thousandth of a sample have left.
-    asked = statistics.mass > 1e-3
+    asked = statistics.mass > 1e-3 * jnp.minimum(1.0, jnp.sum(statistics.mass))
     log_weight = jnp.where(asked, jnp.log(jnp.where(asked, share, 1.0)), -jnp.inf)
     return Experts(posterior_of(statistics, prices), log_weight - logsumexp(log_weight))
 
 
-def free_energy(value: Float[Array, ""], experts: Experts, prices: Prices) -> Float[Array, ""]:
-    """Return N·J = Σ_x Σ_m p(m|x)[E log N − 1/β₁ log p(m|x)/p(m)] − Σ_m KL(q_m‖p₀)/β₂.
+class Ascent(eqx.Module):
+    """Experts, what they learned from, and what they see.
 
-    With β₁ = β₂ = 1 it is the variational lower bound of the log-evidence of all samples.
+    Attributes
+    ----------
+    taught
+        The statistics that `experts` learned from.
+    seen
+        Statistics of all samples with the responsibilities that follow.
+    utility, value
+        As in `Pass`, of all samples.
+    divergence
+        KL(q_m‖p₀) of every expert, in nats; zero if nobody asks it.
+    objective
+        J, in nats per sample.
+    change
+        What the last iteration added to it.
     """
-    asked = experts.log_weight > -jnp.inf
-    price = jnp.where(asked, experts.posterior.kl(prices.prior), 0.0)
-    return value - jnp.sum(price) / prices.beta_expert
-
-
-class Ascent(NamedTuple):
-    """Where coordinate ascent ended."""
 
     experts: Experts
+    taught: Statistics
+    seen: Statistics
+    utility: Float[Array, ""]
+    value: Float[Array, ""]
+    divergence: Float[Array, " m"]
     objective: Float[Array, ""]
     change: Float[Array, ""]
     n_iter: Int[Array, ""]
@@ -158,34 +225,70 @@ class Ascent(NamedTuple):
 
 @jax.jit
 def ascend(
-    experts: Experts,
+    statistics: Statistics,
+    objective: Float[Array, ""],
     prices: Prices,
     blocks: Blocks,
-    n_blocks: Int[Array, ""],
-    factor: Float[Array, ""],
+    n_blocks: Int[Array | np.int32, ""],
     tol: Float[Array, ""],
-    max_iter: Int[Array, ""],
+    max_iter: Int[Array | np.int32, ""],
 ) -> Ascent:
-    """Alternate selector and experts until J rises by less than `tol` per iteration.
+    """Alternate experts and selector until the objective changes by less than `tol`.
 
-    `factor` is how many samples each of those in the first `n_blocks` blocks stands for.
+    Its sum over all samples is
+
+        N·J = Σ_x Σ_m p(m|x)[E log N − 1/β₁ log p(m|x)/p(m)] − Σ_m KL(q_m‖p₀)/β₂,
+
+    with β₁ = β₂ = 1 the variational lower bound of the log-evidence.
+
+    Parameters
+    ----------
+    statistics
+        What the experts learn from first.
+    objective
+        The objective so far; −∞ at the start.
+    prices
+        The prior and the resources.
+    blocks, n_blocks
+        The samples, and how many of the blocks to look at.
+    tol, max_iter
+        When to stop.
     """
-    total = factor * jnp.sum(
-        jnp.where(jnp.arange(len(blocks.x)) < n_blocks, jnp.sum(blocks.weight, axis=1), 0.0)
-    )
-
-    def go_on(ascent: Ascent) -> Array:
-        return (ascent.n_iter < max_iter) & (jnp.abs(ascent.change) >= tol)
+    used = jnp.arange(len(blocks.x)) < n_blocks
+    total = jnp.sum(jnp.where(used, jnp.sum(blocks.weight, axis=1), 0.0))
 
     def step(ascent: Ascent) -> Ascent:
-        seen = look(ascent.experts, prices.beta_selector, blocks, n_blocks)
-        objective = free_energy(factor * seen.value, ascent.experts, prices) / total
+        experts = learn(ascent.seen, prices)
+        asked = experts.log_weight > -jnp.inf
+        divergence = jnp.where(asked, experts.posterior.kl(prices.prior), 0.0)
+        statistics, utility, value = look(experts, prices.beta_selector, blocks, n_blocks)
+        objective = (value - jnp.sum(divergence) / prices.beta_expert) / total
         return Ascent(
-            learn(scale_up(seen.statistics, factor), prices),
+            experts,
+            ascent.seen,
+            statistics,
+            utility,
+            value,
+            divergence,
             objective,
             objective - ascent.objective,
             ascent.n_iter + 1,
         )
 
-    start = Ascent(experts, jnp.asarray(-jnp.inf), jnp.asarray(jnp.inf), jnp.asarray(0))
+    def go_on(ascent: Ascent) -> Array:
+        return (ascent.n_iter < max_iter) & (jnp.abs(ascent.change) >= tol)
+
+    nothing = jnp.zeros(())
+    like = jax.tree.map(lambda a: jnp.zeros(statistics.mass.shape + a.shape, a.dtype), prices.prior)
+    start = Ascent(
+        Experts(like, jnp.zeros_like(statistics.mass)),
+        statistics,
+        statistics,
+        nothing,
+        nothing,
+        jnp.zeros_like(statistics.mass),
+        objective,
+        jnp.full((), jnp.inf),
+        jnp.asarray(0),
+    )
     return jax.lax.while_loop(go_on, step, start)

@@ -4,10 +4,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pinfactory.estimators._rows import padded_length
+from pinfactory.estimators._rows import Rows, padded_length
 
 # Columns of a block: what an expert computes from one of them stays in the processor's cache.
 BLOCK = 4096
+# Rows that are enough to find the coordinates.
+MOST = 65536
 # The share of a feature's variance that is added to it, so that singular data have a density.
 RIDGE = 1e-6
 
@@ -20,13 +22,16 @@ class Frame(NamedTuple):
     transform: np.ndarray
 
     @classmethod
-    def of(cls, x: np.ndarray, weight: np.ndarray) -> "Frame":
-        """Return the map that makes weighted samples have mean 0 and covariance 1."""
-        share = weight / weight.sum()
+    def of(cls, x: np.ndarray, rows: Rows) -> "Frame":
+        """Return the map that makes weighted rows have mean 0 and covariance 1."""
+        x, share = x[rows.position[:MOST]], rows.weight[:MOST] / rows.weight[:MOST].sum()
         # The first sample is near the data, so that a mean far from zero loses no digits.
         location = x[0] + share @ (x - x[0])
         centred = x - location
-        scale = np.sqrt(share @ centred**2)
+        with np.errstate(over="ignore"):
+            scale = np.sqrt(share @ centred**2)
+        if not np.isfinite(scale).all():
+            raise ValueError("The values of X must be within ±1e150, but got larger ones.")
         # What is left of a constant column is rounding.
         constant = scale <= 1e-12 * np.abs(location)
         scale = np.where(constant | (scale == 0.0), 1.0, scale)
@@ -48,13 +53,14 @@ class Frame(NamedTuple):
     def columns(self, x: np.ndarray, n: int) -> np.ndarray:
         """Return at most n samples as columns, and columns of zeros to make it n."""
         result = np.zeros((x.shape[1], n), np.float32)
-        result[:, : len(x)] = self.transform @ ((x - self.location) / self.scale).T
+        mapped = self.transform @ ((x - self.location) / self.scale).T
+        # So far away that squares are still finite in single precision.
+        result[:, : len(x)] = np.clip(mapped, -1e12, 1e12)
         return result
 
-    def blocks(
-        self, x: np.ndarray, position: np.ndarray, weight: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, int]:
+    def blocks(self, x: np.ndarray, rows: Rows) -> tuple[np.ndarray, np.ndarray, int]:
         """Return blocks of samples, their weights, and how many blocks hold any."""
+        position, weight = rows
         n = len(position)
         size = min(padded_length(n), BLOCK)
         used = -(-n // size)

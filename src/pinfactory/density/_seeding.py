@@ -1,80 +1,60 @@
 """Where experts start: k-means++ and a few steps of k-means on a part of the data."""
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+import numpy as np
 
-from ._ascent import Statistics
+from ._ascent import Exact
 
-LLOYD_STEPS = 10
+LLOYD_STEPS = 5
 
 
-@jax.jit
-def seed(
-    x: Float[Array, "d n"],
-    weight: Float[Array, " n"],
-    metric: Float[Array, "d d"],
-    uniforms: Float[Array, "replicas m trials"],
-) -> Statistics:
-    """Return the statistics of a k-means partition for each replica.
-
-    `metric` takes the samples to coordinates in which distances make sense; the random numbers
-    come from outside.
-    """
-    points = metric @ x
-    share = weight / jnp.sum(weight)
-    labels = jax.vmap(lambda u: _partition(points, share, u))(uniforms)
-    m = uniforms.shape[1]
-    return jax.vmap(lambda label: _statistics(x, weight, label, m))(labels)
-
-
-def _partition(
-    points: Float[Array, "d n"], weight: Float[Array, " n"], uniforms: Float[Array, "m trials"]
-) -> Int[Array, " n"]:
-    centres = _plus_plus(points, weight, uniforms)
-    m = len(centres)
-
-    def lloyd(_: Int[Array, ""], centres: Float[Array, "m d"]) -> Float[Array, "m d"]:
-        members = jax.nn.one_hot(_nearest(points, centres), m, axis=0) * weight
-        mass = jnp.sum(members, axis=1)[:, None]
-        return jnp.where(mass > 0, members @ points.T / jnp.where(mass > 0, mass, 1.0), centres)
-
-    return _nearest(points, jax.lax.fori_loop(0, LLOYD_STEPS, lloyd, centres))
+def partition(
+    points: np.ndarray, weight: np.ndarray, n_clusters: int, random: np.random.RandomState
+) -> np.ndarray:
+    """Return the cluster of each weighted point (a column); some clusters may be empty."""
+    centres = _plus_plus(points, weight, n_clusters, random)
+    for _ in range(LLOYD_STEPS):
+        label = _nearest(points, centres)
+        mass = np.bincount(label, weight, n_clusters)
+        kept = mass > 0
+        for row, centre in zip(points, centres.T, strict=True):
+            centre[kept] = np.bincount(label, weight * row, n_clusters)[kept] / mass[kept]
+    return _nearest(points, centres)
 
 
 def _plus_plus(
-    points: Float[Array, "d n"], weight: Float[Array, " n"], uniforms: Float[Array, "m trials"]
-) -> Float[Array, "m d"]:
+    points: np.ndarray, weight: np.ndarray, n_clusters: int, random: np.random.RandomState
+) -> np.ndarray:
     """Draw centres with probability ∝ squared distance, of several the most useful (k-means++)."""
-
-    def draw(i: Int[Array, ""], state: tuple) -> tuple:
-        centres, nearest = state
-        cumulated = jnp.cumsum(weight * nearest)
-        index = jnp.searchsorted(cumulated, uniforms[i] * cumulated[-1])
-        trial = points[:, jnp.minimum(index, points.shape[1] - 1)]
-        distance = jnp.sum((points[:, None] - trial[:, :, None]) ** 2, axis=0)
-        closer = jnp.minimum(nearest, distance)
-        best = jnp.argmin(closer @ weight)
-        return centres.at[i].set(trial[:, best]), closer[best]
-
-    m, d = len(uniforms), len(points)
-    centres, nearest = draw(
-        jnp.asarray(0), (jnp.zeros((m, d)), jnp.full(points.shape[1], 1e30))
-    )
-    return jax.lax.fori_loop(1, m, draw, (centres, nearest))[0]
-
-
-def _nearest(points: Float[Array, "d n"], centres: Float[Array, "m d"]) -> Int[Array, " n"]:
-    half_square = 0.5 * jnp.sum(centres**2, axis=1)[:, None]
-    return jnp.argmin(half_square - centres @ points, axis=0)
+    trials = 2 + int(np.log(n_clusters))
+    chosen = np.empty((n_clusters, len(points)), points.dtype)
+    nearest = np.ones(points.shape[1], points.dtype)
+    for i in range(n_clusters):
+        # If all points are centres already, any will do.
+        mass = np.cumsum(weight * nearest) if nearest.any() else np.cumsum(weight)
+        index = np.searchsorted(mass, random.uniform(size=trials) * mass[-1])
+        trial = points[:, np.minimum(index, points.shape[1] - 1)].T
+        distance = sum(
+            (row - column[:, None]) ** 2 for row, column in zip(points, trial.T, strict=True)
+        )
+        closer = distance if i == 0 else np.minimum(distance, nearest)
+        best = int(np.argmin(closer @ weight))
+        chosen[i], nearest = trial[best], closer[best]
+    return chosen
 
 
-def _statistics(
-    x: Float[Array, "d n"], weight: Float[Array, " n"], label: Int[Array, " n"], m: int
-) -> Statistics:
-    members = jax.nn.one_hot(label, m, axis=0) * weight
-    mass = jnp.sum(members, axis=1)
-    mean = members @ x.T / jnp.maximum(mass, 1e-30)[:, None]
-    centred = x - mean.T[:, label]
-    scatter = jnp.einsum("mn,in,jn->mij", members, centred, centred)
-    return Statistics(mass, mean, scatter)
+def _nearest(points: np.ndarray, centres: np.ndarray) -> np.ndarray:
+    half_square = 0.5 * np.sum(centres**2, axis=1)[:, None]
+    return np.argmin(half_square - centres @ points, axis=0)
+
+
+def hard_statistics(x: np.ndarray, weight: np.ndarray, label: np.ndarray, m: int) -> Exact:
+    """Return the statistics of m experts that share the samples (columns) as labelled."""
+    mass = np.bincount(label, weight, m)
+    share = weight / mass[label]
+    mean = np.stack([np.bincount(label, share * row, m) for row in x], axis=1)
+    scatter = np.zeros((m, len(x), len(x)))
+    for i in np.flatnonzero(mass):
+        mine = label == i
+        part = x[:, mine] - mean[i][:, None]
+        scatter[i] = (part * weight[mine]) @ part.T
+    return Exact(mass, mean, scatter)

@@ -1,7 +1,14 @@
 """Committees with the interface of scikit-learn's estimators."""
 
 from ._classifier import SpecialistClassifier
+from ._curve import RateUtilityCurve, rate_utility_curve
 from ._information import CommitteeInformation
 from ._regressor import SpecialistRegressor
 
-__all__ = ["CommitteeInformation", "SpecialistClassifier", "SpecialistRegressor"]
+__all__ = [
+    "CommitteeInformation",
+    "RateUtilityCurve",
+    "SpecialistClassifier",
+    "SpecialistRegressor",
+    "rate_utility_curve",
+]

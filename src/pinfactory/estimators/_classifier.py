@@ -45,10 +45,10 @@ class SpecialistClassifier(ClassifierMixin, Committee):
         Hidden layers of an ``"mlp"`` expert, with ReLU units.
     selector_hidden : tuple of int, default=(10, 10)
         Hidden layers of the selector, with tanh units.
-    beta_selector : float or Scheduled, default=25.0
+    beta_selector : float or Scheduled, default=5.0
         β₁, the selector's resource: large values let it process much information, small ones make
         the experts share every sample.
-    beta_expert : float or Scheduled, default=100.0
+    beta_expert : float or Scheduled, default=20.0
         β₂, the experts' resource: small values keep their answers close to their habit p(y|m).
     selector_bits, expert_bits : float, optional
         A budget in bits instead of a β, met during training.
@@ -114,8 +114,8 @@ class SpecialistClassifier(ClassifierMixin, Committee):
         expert: str | Factory = "linear",
         expert_hidden: tuple[int, ...] = (64,),
         selector_hidden: tuple[int, ...] = (10, 10),
-        beta_selector: float | Scheduled = 25.0,
-        beta_expert: float | Scheduled = 100.0,
+        beta_selector: float | Scheduled = 5.0,
+        beta_expert: float | Scheduled = 20.0,
         selector_bits: float | None = None,
         expert_bits: float | None = None,
         prior: str = "running",
@@ -174,22 +174,27 @@ class SpecialistClassifier(ClassifierMixin, Committee):
         -------
         self
         """
-        X, y, weight = self._checked(X, y, sample_weight, reset=True)
+        warm = self._is_warm()
+        X, y, weight = self._checked(X, y, sample_weight, reset=not warm)
         check_classification_targets(y)
-        self.classes_ = np.unique(y[weight > 0])
-        if len(self.classes_) < 2:
+        classes = np.unique(y[weight > 0])
+        if len(classes) < 2:
             raise ValueError(
                 "`y` must hold at least two classes, but got one class: "
-                f"{self.classes_[0]!r} (in samples with a weight above zero)."
+                f"{classes[0]!r} (in samples with a weight above zero)."
             )
-        codes, weight = self._codes(y), weight * compute_sample_weight(self.class_weight, y)
-        self._fit_rows(X, codes, weight)
+        if not warm:
+            self.classes_ = classes
+        codes = self._codes(y, weight)
+        self._fit_rows(X, codes, self._class_weighted(y, codes, weight))
         return self
 
     def partial_fit(
         self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
     ) -> "SpecialistClassifier":
         """Go on learning from a batch of samples, each seen once.
+
+        The first batch sets the scale of the inputs. `information_` is that of the last batch.
 
         Parameters
         ----------
@@ -214,7 +219,13 @@ class SpecialistClassifier(ClassifierMixin, Committee):
                 "`classes` must be the same in every call of partial_fit, but got "
                 f"{np.unique(classes)!r} after {self.classes_!r}."
             )
-        self._learn_on(X, self._codes(y), weight)
+        if self.class_weight == "balanced":
+            raise ValueError(
+                "`class_weight` must be a dict or None for partial_fit, which cannot know how "
+                "frequent the classes will be, but got 'balanced'."
+            )
+        codes = self._codes(y, weight)
+        self._learn_on(X, codes, self._class_weighted(y, codes, weight))
         return self
 
     def predict_proba(self, X: Any, *, routing: Routing = "mixture") -> np.ndarray:
@@ -251,12 +262,32 @@ class SpecialistClassifier(ClassifierMixin, Committee):
     _scalers = ("scaler_",)
     _numeric = False
 
-    def _codes(self, y: np.ndarray) -> np.ndarray:
+    def _codes(self, y: np.ndarray, weight: np.ndarray | float = 1.0) -> np.ndarray:
         """Return the positions of the labels in `classes_`."""
-        codes = np.searchsorted(self.classes_, y)
-        known = self.classes_[np.minimum(codes, len(self.classes_) - 1)] == y
+        codes = np.minimum(np.searchsorted(self.classes_, y), len(self.classes_) - 1)
+        known = self.classes_[codes] == y
         # A label that occurs only with weight zero is never learned from.
+        strange = np.unique(y[~known & (weight > 0)])
+        if len(strange):
+            raise ValueError(
+                f"`y` must hold labels among {self.classes_.tolist()}, but got {strange.tolist()}."
+            )
         return np.where(known, codes, 0)
+
+    def _class_weighted(self, y: np.ndarray, codes: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        """Return the weights of samples times those of their classes."""
+        if self.class_weight == "balanced":
+            # By weight, not by count: a sample of weight 2 is the same as the sample twice.
+            total = np.bincount(codes, weight, minlength=len(self.classes_))
+            share = np.where(total > 0, len(total) * total / total.sum(), 1.0)
+            return weight / share[codes]
+        weight = weight * compute_sample_weight(self.class_weight, y)
+        if weight.min() < 0 or not weight.any():
+            raise ValueError(
+                "`class_weight` must hold no negative weight and leave some samples with a "
+                f"weight above zero, but got {self.class_weight!r}."
+            )
+        return weight
 
     def _targets(self, y: np.ndarray) -> np.ndarray:
         return y.astype(np.int32)

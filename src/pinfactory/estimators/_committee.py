@@ -1,9 +1,11 @@
 """What classifier and regressor share: from a table to a trained hierarchy and back."""
 
+import dataclasses
+import itertools
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -20,11 +22,10 @@ from pinfactory import networks
 from pinfactory.callbacks import ProgressBar
 from pinfactory.core.batches import Epochs
 from pinfactory.core.families import Family
-from pinfactory.core.hierarchy import FamilyExpert, Hierarchy, assemble, stack
-from pinfactory.core.information import estimate_information
+from pinfactory.core.hierarchy import FamilyExpert, Hierarchy, assemble, pick, stack
 from pinfactory.core.learning import Data, Learner, LearnerState, Utility
 from pinfactory.core.priors import Priors
-from pinfactory.core.resources import Resource
+from pinfactory.core.resources import Budget, Resource, Scheduled
 from pinfactory.core.training import Callback, Run, train
 from pinfactory.persistence import save_model
 
@@ -35,8 +36,12 @@ from ._rows import Rows, distinct, padded, padded_length
 
 # Steps between two checks on the validation part; fixed, because it is part of a compiled shape.
 CHUNK = 200
+# … and without a validation part, long enough that the return to Python costs nothing.
+UNCHECKED_CHUNK = 1000
 # Rows that are asked at once: bounds the memory of predictions on large tables.
 BLOCK = 8192
+# Farther than this from the mean, in deviations, is as good as infinite: squares stay finite.
+FARTHEST = 1e9
 # Enough rows to know the information of Gaussian answers to a few hundredths of a bit.
 MONTE_CARLO_ROWS = 512
 
@@ -64,13 +69,15 @@ class Table(NamedTuple):
     def padded(self) -> Data:
         """Return the rows as arrays of a length that other tables share."""
         length = padded_length(len(self.x))
-        return Data(*(jnp.asarray(padded(column, length)) for column in self))
+        return Data(*(jax.device_put(padded(column, length)) for column in self))
 
 
 class Committee(BaseEstimator):
     """A selector and simple experts, trained on the rows of a table."""
 
     state_: LearnerState
+    n_experts_: int
+    n_iter_: int
 
     @abstractmethod
     def _utility(self) -> Utility:
@@ -107,6 +114,37 @@ class Committee(BaseEstimator):
         """Return the index of the most responsible expert for each sample."""
         return self.responsibilities(X).argmax(axis=1)
 
+    def explain(self, feature_names: Sequence[str] | None = None) -> Any:
+        """Return a table of every linear expert's weights in the data's own units.
+
+        Parameters
+        ----------
+        feature_names : sequence of str, optional
+            Names of the features; those seen in `fit`, or x0, x1, …, if not given.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row for every expert (and class or output, if several): its share of the data, the
+            bits it processes, intercept and weights. For two classes they give the log-odds of
+            ``classes_[1]``.
+        """
+        from ._explain import explain
+
+        return explain(self, feature_names)
+
+    def plot_partition(self, X: Any, y: Any = None, **settings: Any) -> Any:
+        """Draw who answers where; see `pinfactory.plotting.PartitionDisplay.from_estimator`."""
+        from pinfactory.plotting import PartitionDisplay
+
+        return PartitionDisplay.from_estimator(self, X, y, **settings)
+
+    def plot_information(self, *, ax: Any = None) -> Any:
+        """Draw the bits processed; see `pinfactory.plotting.InformationDisplay`."""
+        from pinfactory.plotting import InformationDisplay
+
+        return InformationDisplay.from_estimator(self, ax=ax)
+
     def save(self, path: Any) -> None:
         """Write the fitted committee to one file; `pinfactory.load` reads it back."""
         check_is_fitted(self)
@@ -120,7 +158,7 @@ class Committee(BaseEstimator):
         for start in range(0, len(X), BLOCK):
             block = self._scaled(X[start : start + BLOCK])
             x = jnp.asarray(padded(block, min(padded_length(len(block)), BLOCK)))
-            answer = question(self.state_.hierarchy, x, *more)
+            answer = question(self._answering, x, *more)
             blocks.append((len(block), answer))
         lengths, answers = zip(*blocks, strict=True)
 
@@ -130,8 +168,14 @@ class Committee(BaseEstimator):
 
         return jax.tree.map(join, *answers)
 
+    @property
+    def _answering(self) -> Hierarchy:
+        """The hierarchy that answers questions."""
+        return self.state_.hierarchy
+
     def _scaled(self, X: np.ndarray) -> np.ndarray:
-        return ((X - self.scaler_.mean_) / self.scaler_.scale_).astype(np.float32)
+        distance = (X - self.scaler_.mean_) / self.scaler_.scale_
+        return np.clip(distance, -FARTHEST, FARTHEST).astype(np.float32)
 
     def _routed(self, X: Any, routing: str) -> Any:
         """Return one answer for each sample from whom `routing` asks."""
@@ -141,7 +185,8 @@ class Committee(BaseEstimator):
         if routing == "best":
             return self._ask(questions.ask_best, X)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
-        return self._ask(questions.ask_sampled, X, jax.random.key(seed))
+        keys = map(partial(jax.random.fold_in, jax.random.key(seed)), itertools.count())
+        return self._ask(lambda h, x: questions.ask_sampled(h, x, next(keys)), X)
 
     def _ask_expert(self, X: Any, expert: int) -> Any:
         check_is_fitted(self)
@@ -173,20 +218,31 @@ class Committee(BaseEstimator):
         """Train restarts side by side, keep the best, and measure its information."""
         random = check_random_state(self.random_state)
         n_init = check.integer("n_init", self.n_init, 1)
-        warm = self.state_ if self.warm_start and hasattr(self, "state_") else None
+        warm = self.state_ if self._is_warm() else None
         rows = distinct(X, y, weight)
         if warm is None:
             self._set_scales(X, y, rows)
         table = self._table(X, y, rows)
         selector, expert = self._resources()
-        self.n_experts_ = self.n_experts
+        self._keep_n_experts(warm is not None)
         replicas = [
             Replica(int(seed), self.n_experts, selector, expert)
             for seed in random.randint(2**31 - 1, size=n_init if warm is None else 1)
         ]
         states, scores = self._train(table, replicas, warm=warm)
-        self.state_ = replica(states, int(np.argmax(scores)))
+        self.state_ = pick(states, int(np.argmax(scores)))
         self._measure(table)
+
+    def _is_warm(self) -> bool:
+        return self.warm_start and hasattr(self, "state_")
+
+    def _keep_n_experts(self, going_on: bool) -> None:
+        if going_on and self.n_experts != self.n_experts_:
+            raise ValueError(
+                f"`n_experts` must stay {self.n_experts_} to go on with a fitted committee, but "
+                f"got {self.n_experts}."
+            )
+        self.n_experts_ = self.n_experts
 
     def _learn_on(self, X: np.ndarray, y: np.ndarray, weight: np.ndarray) -> None:
         """Go on learning, seeing each sample once."""
@@ -194,32 +250,44 @@ class Committee(BaseEstimator):
         rows = Rows(np.arange(len(X)), weight)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         wanted = Replica(seed, self.n_experts, selector, expert)
-        learner = Learner(self._utility())
-        if not hasattr(self, "state_"):
+        learner, old = Learner(self._utility()), getattr(self, "state_", None)
+        self._keep_n_experts(old is not None)
+        if old is None:
             self._set_scales(X, y, rows)
-            self.n_experts_, self.n_iter_ = self.n_experts, 0
-            self.state_ = self._start(learner, wanted, [wanted], self._scaled(X[:1])[0])
-        table = self._table(X, y, rows)
-        n_steps = -(-len(X) // self.batch_size)
-        run = Run(
-            jnp.stack([jax.random.key(wanted.seed)]),
-            jnp.asarray(self.n_iter_),
-            stack([self.state_]),
-            None,
+        table, begun = self._table(X, y, rows), 0 if old is None else self.n_iter_
+        batch_size = check.integer("batch_size", self.batch_size, 1)
+        epochs = Epochs(len(X), batch_size)
+        state = (
+            self._start(learner, wanted, [wanted], table.x[0])
+            if old is None
+            else self._continued(old, wanted)
         )
-        batches = Epochs(len(X), self.batch_size)
-        trained = train(learner, run, table.padded(), batches=batches, steps=self.n_iter_ + n_steps)
-        self.state_ = replica(trained.run.state, 0)
-        self.n_iter_ += n_steps
+        run = Run.start(jnp.stack([jax.random.key(wanted.seed)]), stack([state]))
+        run = eqx.tree_at(lambda r: r.step, run, jnp.asarray(begun))
+        trained = train(
+            learner,
+            run,
+            table.padded(),
+            # The first epoch of these samples, whatever was seen before.
+            batches=lambda seeds, start, n_steps: epochs(seeds, start - begun, n_steps),
+            steps=begun - (-len(X) // batch_size),
+            chunk=CHUNK,
+        )
+        self.state_ = pick(trained.run.state, 0)
+        self.n_iter_ = int(trained.run.step)
         self._measure(table)
 
     def _set_scales(self, X: np.ndarray, y: np.ndarray, rows: Rows) -> None:
         """Take mean and deviation of the inputs, which standardise them from now on."""
-        self.scaler_ = StandardScaler().fit(X[rows.position], sample_weight=rows.weight)
+        self.scaler_ = StandardScaler()
+        for part in rows.parts():
+            self.scaler_.partial_fit(X[part.position], sample_weight=part.weight)
 
     def _table(self, X: np.ndarray, y: np.ndarray, rows: Rows) -> Table:
-        X, y, weight = X[rows.position], y[rows.position], rows.weight / rows.weight.mean()
-        return Table(self._scaled(X), self._targets(y), weight.astype(np.float32))
+        # Part by part, so that the table is never held a second time in double precision.
+        x = np.concatenate([self._scaled(X[part.position]) for part in rows.parts()])
+        weight = (rows.weight / rows.weight.mean()).astype(np.float32)
+        return Table(x, self._targets(y[rows.position]), weight)
 
     def _train(
         self, table: Table, replicas: Sequence[Replica], *, warm: LearnerState | None = None
@@ -228,7 +296,12 @@ class Committee(BaseEstimator):
         fitted, validation = self._split(table, replicas[0].seed)
         keys = jnp.stack([jax.random.key(r.seed) for r in replicas])
         learner = Learner(self._utility())
-        states = [warm or self._start(learner, r, replicas, table.x[0]) for r in replicas]
+        states = [
+            self._start(learner, r, replicas, table.x[0])
+            if warm is None
+            else self._continued(warm, r)
+            for r in replicas
+        ]
         run = Run.start(keys, stack(states), keep_best=validation is not None)
         evaluate = None
         if validation is not None:
@@ -238,8 +311,14 @@ class Committee(BaseEstimator):
             def evaluate(state: LearnerState) -> Float[Array, " replicas"]:
                 return _mean_score(score_rows, state.hierarchy, held_out, n_rows)
 
+            if warm is not None and run.best is not None:
+                # What was learned before is only given up for something better.
+                known = run.best.update(evaluate(run.state), run.state)
+                run = eqx.tree_at(lambda r: r.best, run, known)
+
         steps = check.integer("max_iter", self.max_iter, 1)
         batch_size = check.integer("batch_size", self.batch_size, 1)
+        patience = check.integer("n_iter_no_change", self.n_iter_no_change, 1)
         callbacks: list[Callback] = [ProgressBar(type(self).__name__)] if self.verbose else []
         trained = train(
             learner,
@@ -247,27 +326,29 @@ class Committee(BaseEstimator):
             fitted.padded(),
             batches=Epochs(len(fitted.x), batch_size),
             steps=steps,
-            chunk=CHUNK,
+            chunk=CHUNK if validation is not None else UNCHECKED_CHUNK,
             evaluate=evaluate,
-            patience=self.n_iter_no_change if validation is not None else None,
+            patience=patience if validation is not None else None,
             callbacks=callbacks,
         )
         self.n_iter_ = int(trained.run.step)
         self.history_ = trained.history
         if trained.run.best is not None:
             return trained.run.best.state, np.asarray(trained.run.best.score)
+        if not trained.history:
+            return trained.run.state, np.zeros(len(replicas))
         return trained.run.state, trained.history[-1].info.objective
 
     def _split(self, table: Table, seed: int) -> tuple[Table, Table | None]:
         """Set rows aside for early stopping, if there are enough to spare."""
-        stop = self.early_stopping
-        if stop == "auto":
-            stop = len(table.x) >= 100
-        if not stop:
+        stop = check.choice("early_stopping", self.early_stopping, (True, False, "auto"))
+        share = check.number(
+            "validation_fraction", self.validation_fraction, 0.0, 0.9, open_low=True
+        )
+        if not (len(table.x) >= 100 if stop == "auto" else stop and len(table.x) > 1):
             return table, None
-        share = check.number("validation_fraction", self.validation_fraction, 0.0, 0.9)
         order = self._shuffled(table, np.random.default_rng(seed))
-        n_held_out = max(1, round(share * len(order)))
+        n_held_out = min(max(1, round(share * len(order))), len(order) - 1)
         return table.take(order[n_held_out:]), table.take(order[:n_held_out])
 
     def _shuffled(self, table: Table, random: np.random.Generator) -> np.ndarray:
@@ -282,7 +363,7 @@ class Committee(BaseEstimator):
         hierarchy = eqx.tree_at(
             lambda h: h.available, hierarchy, jnp.arange(most) < wanted.n_experts
         )
-        like = hierarchy(jnp.asarray(x))
+        like = blank(eqx.filter_eval_shape(hierarchy, jnp.asarray(x)))
         priors = (
             Priors.uniform(like)
             if check.choice("prior", self.prior, ("running", "uniform")) == "uniform"
@@ -292,12 +373,29 @@ class Committee(BaseEstimator):
                 check.number("momentum_expert", self.momentum_expert, 0.0, 1.0),
             )
         )
+        learning_rate, weight_decay = self._rates()
         return learner.init(
             hierarchy,
             priors,
             (wanted.selector, wanted.expert),
-            learning_rate=check.number("learning_rate", self.learning_rate, 0.0, open_low=True),
-            weight_decay=check.number("weight_decay", self.weight_decay, 0.0),
+            learning_rate=learning_rate,
+            weight_decay=weight_decay,
+        )
+
+    def _continued(self, state: LearnerState, wanted: Replica) -> LearnerState:
+        """Return what was learned before, with the settings of now."""
+        resources = map(_resumed, state.resources, (wanted.selector, wanted.expert))
+        return eqx.tree_at(
+            lambda s: (s.resources, s.learning_rate, s.weight_decay),
+            state,
+            (tuple(resources), *map(jnp.asarray, self._rates())),
+        )
+
+    def _rates(self) -> tuple[float, float]:
+        """Return learning rate and weight decay."""
+        return (
+            check.number("learning_rate", self.learning_rate, 0.0, open_low=True),
+            check.number("weight_decay", self.weight_decay, 0.0),
         )
 
     def _build(self, key: Array, n_experts: int, n_features: int) -> Hierarchy:
@@ -337,16 +435,23 @@ class Committee(BaseEstimator):
         assert meter is not None
         overall = None
         if meter.overall is None:
-            rows = questions.decide(hierarchy, jnp.asarray(table.x[:MONTE_CARLO_ROWS]))
-            overall = estimate_information(jax.random.key(0), rows)[1]
-        self.information_ = CommitteeInformation.of(meter.report(), overall)
+            # As many of each row as its weight asks for.
+            n_rows = padded_length(min(len(table.x), MONTE_CARLO_ROWS))
+            share = np.cumsum(table.weight, dtype=float) / np.sum(table.weight, dtype=float)
+            chosen = np.searchsorted(share, (np.arange(n_rows) + 0.5) / n_rows)
+            rows = jnp.asarray(table.x[np.minimum(chosen, len(share) - 1)])
+            overall = questions.estimate_overall(hierarchy, rows)
+        self.information_ = CommitteeInformation.of(questions.read_meter(meter), overall)
 
     # --------------------------------------------------------------------------------- files
 
     def _to_file(self) -> tuple[dict[str, Any], PyTree]:
         plain = {name: getattr(self, name) for name in self._plain if hasattr(self, name)}
-        meta = {"params": self.get_params(deep=False), "plain": plain}
-        meta["information"] = asdict(self.information_)
+        params = self.get_params(deep=False)
+        for name in ("beta_selector", "beta_expert"):
+            params[name] = check.stored(params[name])
+        meta = {"params": params, "plain": plain}
+        meta["information"] = dataclasses.asdict(self.information_)
         meta["scalers"] = {
             name: (getattr(self, name).mean_, getattr(self, name).scale_) for name in self._scalers
         }
@@ -354,7 +459,10 @@ class Committee(BaseEstimator):
 
     @classmethod
     def _from_file(cls, meta: dict[str, Any], load: Callable[[PyTree], PyTree]) -> "Committee":
-        model = cls(**meta["params"])
+        params = meta["params"]
+        for name in ("beta_selector", "beta_expert"):
+            params[name] = check.restored(params[name])
+        model = cls(**params)
         for name, value in meta["plain"].items():
             setattr(model, name, value)
         for name, (mean, scale) in meta["scalers"].items():
@@ -368,9 +476,18 @@ class Committee(BaseEstimator):
         return model
 
 
-def replica(states: LearnerState, index: int) -> LearnerState:
-    """Return one of several replicas."""
-    return jax.tree.map(lambda a: a[index] if eqx.is_array(a) else a, states)
+def blank(shapes: PyTree) -> PyTree:
+    """Return zeros of the given shapes."""
+    return jax.tree.map(lambda s: jax.device_put(np.zeros(s.shape, s.dtype)), shapes)
+
+
+def _resumed(old: Resource, new: Resource) -> Resource:
+    """Return the resource of `new` at the point that `old` has come to."""
+    if isinstance(old, Budget) and isinstance(new, Budget):
+        return eqx.tree_at(lambda r: r.bits, old, new.bits)
+    if isinstance(old, Scheduled) and isinstance(new, Scheduled):
+        return eqx.tree_at(lambda r: r.step, new, old.step)
+    return new
 
 
 @eqx.filter_jit

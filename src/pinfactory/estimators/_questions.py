@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, PyTree
 
 from pinfactory.core.hierarchy import Decision, Hierarchy
-from pinfactory.core.information import Meter
+from pinfactory.core.information import Estimate, Information, Meter, estimate_information
 
 Inputs = Float[Array, "n d"]
 
@@ -60,3 +60,15 @@ def start_meter(hierarchy: Hierarchy, x: Inputs) -> Meter:
 def feed_meter(meter: Meter, hierarchy: Hierarchy, x: Inputs, weight: Float[Array, " n"]) -> Meter:
     """Measure the decisions for further inputs."""
     return meter.update(jax.vmap(hierarchy)(x), weight)
+
+
+@eqx.filter_jit
+def read_meter(meter: Meter) -> Information:
+    """Return what has been measured."""
+    return meter.report()
+
+
+@eqx.filter_jit
+def estimate_overall(hierarchy: Hierarchy, x: Inputs) -> Estimate:
+    """Estimate I(X;Y) for answers whose mixture has no closed-form entropy."""
+    return estimate_information(jax.random.key(0), jax.vmap(hierarchy)(x))[1]

@@ -1,5 +1,6 @@
 """`SpecialistRegressor`: a committee that predicts numbers."""
 
+import math
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -8,15 +9,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import logsumexp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Key, PyTree
+from scipy import special, stats
 from sklearn.base import RegressorMixin
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pinfactory.core import utilities
 from pinfactory.core.families import Family, Gaussian
-from pinfactory.core.hierarchy import Decision, Hierarchy
+from pinfactory.core.hierarchy import Decision, Expert, Hierarchy
 from pinfactory.core.learning import Data, Utility
 from pinfactory.core.resources import Scheduled
 from pinfactory.networks import Factory
@@ -24,7 +26,7 @@ from pinfactory.persistence import register
 
 from . import _questions as questions
 from . import _settings as check
-from ._committee import Committee
+from ._committee import BLOCK, Committee, Table
 from ._rows import Rows
 
 Routing = Literal["mixture", "best", "sampled"]
@@ -60,10 +62,10 @@ class SpecialistRegressor(RegressorMixin, Committee):
         Hidden layers of an ``"mlp"`` expert, with ReLU units.
     selector_hidden : tuple of int, default=(10, 10)
         Hidden layers of the selector, with tanh units.
-    beta_selector : float or Scheduled, default=25.0
+    beta_selector : float or Scheduled, default=5.0
         β₁, the selector's resource: large values let it process much information, small ones make
         the experts share every sample.
-    beta_expert : float or Scheduled, default=100.0
+    beta_expert : float or Scheduled, default=20.0
         β₂, the experts' resource: small values keep their answers close to their habit p(y|m).
     selector_bits, expert_bits : float, optional
         A budget in bits instead of a β, met during training.
@@ -95,6 +97,9 @@ class SpecialistRegressor(RegressorMixin, Committee):
 
     Attributes
     ----------
+    noise_ : ndarray of shape (n_experts, n_outputs)
+        With a utility of ``"squared_error"`` or ``"huber"``, the root mean square error of every
+        expert on the data it is responsible for; this is then the deviation of its answers.
     information_ : CommitteeInformation
         Bits processed by both stages, overall and per expert; p(m); effective number of experts.
     state_ : LearnerState
@@ -122,8 +127,8 @@ class SpecialistRegressor(RegressorMixin, Committee):
         expert: str | Factory = "linear",
         expert_hidden: tuple[int, ...] = (64,),
         selector_hidden: tuple[int, ...] = (10, 10),
-        beta_selector: float | Scheduled = 25.0,
-        beta_expert: float | Scheduled = 100.0,
+        beta_selector: float | Scheduled = 5.0,
+        beta_expert: float | Scheduled = 20.0,
         selector_bits: float | None = None,
         expert_bits: float | None = None,
         momentum_selector: float = 0.99,
@@ -179,18 +184,25 @@ class SpecialistRegressor(RegressorMixin, Committee):
         -------
         self
         """
-        X, y, weight = self._checked(X, y, sample_weight, reset=True)
-        self._one_output = y.ndim == 1
-        self._fit_rows(X, y.reshape(len(y), -1).astype(float), weight)
+        warm = self._is_warm()
+        X, y, weight = self._checked(X, y, sample_weight, reset=not warm)
+        y = self._columns(y, reset=not warm)
+        self._noise_mass = None
+        self._fit_rows(X, y, weight)
         return self
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SpecialistRegressor":
-        """Go on learning from a batch of samples, each seen once; arguments as in `fit`."""
+        """Go on learning from a batch of samples, each seen once; arguments as in `fit`.
+
+        The first batch sets the scale of inputs and targets. `information_` is that of the last
+        batch.
+        """
         first = not hasattr(self, "state_")
         X, y, weight = self._checked(X, y, sample_weight, reset=first)
+        y = self._columns(y, reset=first)
         if first:
-            self._one_output = y.ndim == 1
-        self._learn_on(X, y.reshape(len(y), -1).astype(float), weight)
+            self._noise_mass = None
+        self._learn_on(X, y, weight)
         return self
 
     def predict(
@@ -223,17 +235,38 @@ class SpecialistRegressor(RegressorMixin, Committee):
         mean = self._ask_expert(X, expert).mean
         return self._shaped(mean * self.target_scaler_.scale_ + self.target_scaler_.mean_)
 
-    def score_samples(self, X: Any, y: Any) -> np.ndarray:
-        """Return log p(y|x), the log-likelihood of every target under the whole committee."""
+    def score_samples(self, X: Any, y: Any = None) -> np.ndarray:
+        """Return log p(y|x), the log-likelihood of every target under the whole committee.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            The samples.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs), optional
+            The targets. Without them it is the committee's own prediction that is scored, which
+            tells how sure it is.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        check_is_fitted(self)
         X, y = validate_data(
-            self, X, y, reset=False, dtype=np.float64, multi_output=True, y_numeric=True
+            self,
+            X,
+            self.predict(X) if y is None else y,
+            reset=False,
+            dtype=np.float64,
+            multi_output=True,
+            y_numeric=True,
         )
-        target = self._targets(y.reshape(len(y), -1).astype(float))
+        y, scaler = self._columns(y, reset=False), self.target_scaler_
         decision = self._ask(questions.decide, X)
         answers, selection = decision.answers, decision.selections[0]
-        log_y = answers.log_prob(jnp.asarray(target[:, None, :]))
-        log_unit = np.sum(np.log(self.target_scaler_.scale_))
-        return np.asarray(logsumexp(selection.log_probs + log_y, axis=1), float) - log_unit
+        target = ((y - scaler.mean_) / scaler.scale_)[:, None, :]
+        log_y = stats.norm.logpdf(target, answers.mean, np.exp(answers.log_scale)).sum(axis=2)
+        log_unit = np.sum(np.log(scaler.scale_))
+        return special.logsumexp(selection.log_probs + log_y, axis=1) - log_unit
 
     def sample(self, X: Any) -> np.ndarray:
         """Draw an expert and then a value for each sample: the paper's generative process."""
@@ -245,9 +278,67 @@ class SpecialistRegressor(RegressorMixin, Committee):
     # ------------------------------------------------------------- what makes it a regressor
 
     prior = "running"
-    _plain = ("_one_output", "n_features_in_", "feature_names_in_", "n_experts_", "n_iter_")
+    _plain = (
+        "_one_output",
+        "_noise_mass",
+        "noise_",
+        "n_features_in_",
+        "feature_names_in_",
+        "n_experts_",
+        "n_iter_",
+    )
     _scalers = ("scaler_", "target_scaler_")
     _numeric = True
+    noise_: np.ndarray
+    _noise_mass: np.ndarray | None
+
+    def _columns(self, y: np.ndarray, *, reset: bool) -> np.ndarray:
+        """Return targets with one column for each output."""
+        columns = y.reshape(len(y), -1).astype(float)
+        if reset:
+            self._one_output = y.ndim == 1
+        elif columns.shape[1] != len(self.target_scaler_.mean_):
+            raise ValueError(
+                f"`y` must have {len(self.target_scaler_.mean_)} outputs, as in the first fit, "
+                f"but got {columns.shape[1]}."
+            )
+        return columns
+
+    @property
+    def _answering(self) -> Hierarchy:
+        hierarchy = self.state_.hierarchy
+        if self._noise_mass is None:
+            return hierarchy
+        log_noise = np.log(self.noise_ / self.target_scaler_.scale_).astype(np.float32)
+        calibrated = Calibrated(hierarchy.experts, jnp.asarray(log_noise))
+        return eqx.tree_at(lambda h: h.experts, hierarchy, calibrated)
+
+    def _measure(self, table: Table) -> None:
+        super()._measure(table)
+        if self.utility != "likelihood":
+            self._measure_noise(table)
+
+    def _measure_noise(self, table: Table) -> None:
+        """Set each expert's noise to the root mean square error on what it is responsible for.
+
+        A squared error rewards no honest deviation: that of an answer is set by β₂ alone.
+        """
+        square, mass = np.zeros((self.n_experts_, table.y.shape[1])), np.zeros(self.n_experts_)
+        for start in range(0, len(table.x), BLOCK):
+            block = table.take(np.arange(start, min(start + BLOCK, len(table.x)))).padded()
+            more_square, more_mass = _errors(self.state_.hierarchy, block)
+            square += np.asarray(more_square, float)
+            mass += np.asarray(more_mass, float)
+        if self._noise_mass is not None:
+            steps = -(-len(table.x) // self.batch_size)
+            kept = self.momentum_expert**steps * self._noise_mass
+            square += kept[:, None] * (self.noise_ / self.target_scaler_.scale_) ** 2
+            mass += kept
+        # An expert that nobody asked has the noise of all of them.
+        square += 1e-6 * square.sum(axis=0)
+        variance = square / (mass + 1e-6 * mass.sum())[:, None]
+        noise = np.clip(np.sqrt(variance), math.exp(-WIDEST), math.exp(WIDEST))
+        self.noise_, self._noise_mass = noise * self.target_scaler_.scale_, mass
 
     def _shaped(self, values: np.ndarray) -> np.ndarray:
         return values[:, 0] if self._one_output else values
@@ -282,6 +373,28 @@ def gaussian(outputs: Float[Array, "..."]) -> Gaussian:
     """Read the first half of a network's outputs as means, the second as log-deviations."""
     mean, log_scale = jnp.split(outputs, 2, axis=-1)
     return Gaussian(mean, WIDEST * jnp.tanh(log_scale / WIDEST))
+
+
+class Calibrated(Expert):
+    """An expert with the deviation of its errors in place of that of its answers."""
+
+    expert: Expert | Hierarchy
+    log_noise: Float[Array, "m d"]
+
+    def __call__(self, x: PyTree[Array], *, key: Key[Array, ""] | None = None) -> Gaussian:
+        answer = self.expert(x, key=key)
+        assert isinstance(answer, Gaussian)
+        return Gaussian(answer.mean, self.log_noise)
+
+
+@eqx.filter_jit
+def _errors(hierarchy: Hierarchy, data: Data) -> tuple[Float[Array, "m d"], Float[Array, " m"]]:
+    """Return sums of each expert's squared errors and of the weight it is responsible for."""
+    decision = jax.vmap(hierarchy)(data.x)
+    assert isinstance(decision.answers, Gaussian)
+    share = data.weight[:, None] * decision.responsibilities
+    square = (decision.answers.mean - data.y[:, None, :]) ** 2
+    return jnp.einsum("nm,nmd->md", share, square), share.sum(axis=0)
 
 
 @eqx.filter_jit

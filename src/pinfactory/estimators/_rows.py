@@ -1,5 +1,6 @@
 """Rows of a table in a canonical order, and padded to a length that many tables share."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,12 @@ class Rows(NamedTuple):
 
     position: np.ndarray
     weight: np.ndarray
+
+    def parts(self, length: int = 65_536) -> "Iterator[Rows]":
+        """Return the rows in parts small enough to copy."""
+        for start in range(0, len(self.position), length):
+            part = slice(start, start + length)
+            yield Rows(self.position[part], self.weight[part])
 
 
 def distinct(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Rows:

@@ -3,13 +3,14 @@
 import math
 import numbers
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import jax.numpy as jnp
 
 from pinfactory.core.resources import Budget, Fixed, Resource, Scheduled
 
 Beta = float | Scheduled
+Option = TypeVar("Option")
 
 
 def integer(name: str, value: Any, lowest: int) -> int:
@@ -31,7 +32,7 @@ def number(
     return float(value)
 
 
-def choice(name: str, value: Any, options: Sequence[str]) -> str:
+def choice(name: str, value: Option, options: Sequence[Option]) -> Option:
     """Return one of the options."""
     if value not in options:
         named = ", ".join(map(repr, options))
@@ -48,7 +49,7 @@ def sizes(name: str, value: Any) -> tuple[int, ...]:
     return tuple(integer(name, width, 1) for width in value)
 
 
-def resource(name: str, beta: Beta, bits: float | None, most_bits: float = math.inf) -> Resource:
+def resource(name: str, beta: Any, bits: Any, most_bits: float = math.inf) -> Resource:
     """Return where β comes from: a budget if `bits` is given, else `beta`."""
     if bits is not None:
         limit = number(f"{name}_bits", bits, 0.0)
@@ -59,5 +60,19 @@ def resource(name: str, beta: Beta, bits: float | None, most_bits: float = math.
             )
         return Budget(jnp.asarray(limit))
     if isinstance(beta, Scheduled):
+        for part in ("start", "end", "steps"):
+            number(f"beta_{name}.{part}", float(getattr(beta, part)), 0.0, open_low=True)
         return beta
     return Fixed(jnp.asarray(number(f"beta_{name}", beta, 0.0, open_low=True)))
+
+
+def stored(beta: Beta) -> Any:
+    """Return β as plain values for a file."""
+    if not isinstance(beta, Scheduled):
+        return beta
+    return (beta.start.item(), beta.end.item(), beta.steps.item(), beta.shape)
+
+
+def restored(beta: Any) -> Beta:
+    """Return β from the plain values in a file."""
+    return Scheduled(*beta) if isinstance(beta, tuple) else beta

@@ -1,0 +1,116 @@
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import entropy
+from sklearn.datasets import make_circles
+from sklearn.model_selection import train_test_split
+
+from pinfactory import SpecialistClassifier, SpecialistRegressor, rate_utility_curve
+from pinfactory.estimators import _curve
+
+CIRCLES = make_circles(300, factor=0.4, noise=0.05, random_state=0)
+QUICK = {"n_experts": 2, "n_init": 1, "max_iter": 1000, "learning_rate": 0.01}
+GRID = {"beta_selector": np.array([0.1, 2.0, 25.0]), "n_seeds": 1, "random_state": 0}
+
+
+@pytest.fixture(scope="module")
+def curve():
+    return rate_utility_curve(SpecialistClassifier(**QUICK), *CIRCLES, **GRID)
+
+
+def parts(X, y):
+    """Return training and held-out samples as the curve splits them for random_state 0."""
+    random = np.random.RandomState(0)
+    random.randint(2**31 - 1, size=1)
+    fitted, held_out = train_test_split(np.arange(len(X)), test_size=0.2, random_state=random)
+    return X[fitted], y[fitted], X[held_out], y[held_out]
+
+
+def mutual_information(probs):
+    return entropy(probs.mean(axis=0), base=2) - entropy(probs, axis=1, base=2).mean()
+
+
+def test_a_point_of_the_grid_is_what_a_fit_with_its_seed_gives(curve):
+    X_train, y_train, X_test, y_test = parts(*CIRCLES)
+    alone = SpecialistClassifier(**QUICK, beta_selector=25.0, random_state=0)
+    alone.fit(X_train, y_train)
+    assert curve.score_name == "accuracy"
+    assert curve.score[2] == pytest.approx(alone.score(X_test, y_test), abs=0.01)
+    assert curve.information_selector[2] == pytest.approx(
+        mutual_information(alone.responsibilities(X_test)), abs=0.02
+    )
+    assert curve.information_overall[2] == pytest.approx(
+        mutual_information(alone.predict_proba(X_test)), abs=0.02
+    )
+
+
+def test_a_regressor_is_judged_by_r2_and_its_information_is_estimated():
+    X, _ = CIRCLES
+    y = 5 + 3 * np.abs(X[:, 0])
+    curve = rate_utility_curve(SpecialistRegressor(**QUICK), X, y, **GRID)
+    X_train, y_train, X_test, y_test = parts(X, y)
+    alone = SpecialistRegressor(**QUICK, beta_selector=25.0, random_state=0)
+    alone.fit(X_train, y_train)
+    assert curve.score_name == "R²"
+    assert curve.score[2] == pytest.approx(alone.score(X_test, y_test), abs=0.01)
+    assert np.all(curve.information_overall > 0)
+    # What both stages pay bounds what the answer can tell of the input.
+    paid = curve.information_selector + curve.information_experts
+    assert np.all(curve.information_overall < paid + 0.1)
+
+
+def test_more_resources_of_the_selector_buy_more_information_and_accuracy(curve):
+    assert np.all(np.diff(curve.information_selector) > -0.05)
+    assert curve.information_selector[0] < 0.05
+    assert curve.information_selector[-1] > 0.8
+    assert curve.score[-1] > curve.score[0] + 0.2
+
+
+def test_the_frame_has_a_row_for_every_training(curve):
+    frame = curve.to_frame()
+    assert len(frame) == len(curve) == 3
+    np.testing.assert_allclose(frame["beta_selector"], GRID["beta_selector"])
+    assert (frame["beta_expert"] == SpecialistClassifier().beta_expert).all()
+    assert (frame["n_experts"] == 2).all()
+    assert frame.notna().all(axis=None)
+
+
+def test_further_blocks_compile_nothing(monkeypatch):
+    monkeypatch.setattr(_curve, "MOST_REPLICAS", 3)
+    compiled = []
+
+    def listen(event, duration, **_):
+        if event == "/jax/core/compile/backend_compile_duration":
+            compiled.append(duration)
+
+    def run(**grid):
+        committee = SpecialistClassifier(**QUICK | {"max_iter": 10}, batch_size=16)
+        return rate_utility_curve(committee, *CIRCLES, random_state=0, **grid)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        assert len(run(n_seeds=3)) == 3
+        assert compiled
+        compiled.clear()
+        assert len(run(n_experts=[1, 2], n_seeds=3, beta_selector=[3.0])) == 6
+        assert not compiled
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=70))
+def test_blocks_hold_every_training_and_have_one_size_and_one_first(sizes):
+    grid = [_curve.Replica(i, size, None, None) for i, size in enumerate(sizes)]
+    blocks = _curve._blocks(grid)
+    assert {i for block in blocks for i in block} == set(range(len(sizes)))
+    assert len({len(block) for block in blocks}) == 1
+    assert len(blocks[0]) <= 16
+    assert {sizes[block[0]] for block in blocks} == {max(sizes)}
+    assert len({block[0] for block in blocks}) == 1
+
+
+def test_an_empty_grid_is_refused():
+    with pytest.raises(ValueError, match="must hold at least one value each"):
+        rate_utility_curve(SpecialistClassifier(), *CIRCLES, beta_selector=[])

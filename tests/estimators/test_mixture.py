@@ -1,0 +1,449 @@
+"""`SpecialistMixture` against closed forms, quadrature, SciPy and scikit-learn."""
+
+import jax
+import jax.numpy as jnp
+import matplotlib
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.special import logsumexp
+from scipy.stats import gaussian_kde, kstest, multivariate_normal, multivariate_t
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.mixture import GaussianMixture
+from sklearn.utils.estimator_checks import check_estimator
+
+import pinfactory
+from pinfactory import density
+from pinfactory.estimators._mixture import SpecialistMixture
+
+matplotlib.use("Agg")
+
+CENTRES = np.array([[-1.0, -1.0], [-1.0, 1.0], [1.0, 1.0], [1.0, -1.0]])
+VARIANCE = 0.15
+
+
+def four_gaussians(n: int, seed: int) -> np.ndarray:
+    """The paper's data (Section 4.2), with the fourth mean it intends."""
+    random = np.random.default_rng(seed)
+    return random.normal(CENTRES[random.integers(4, size=n)], np.sqrt(VARIANCE))
+
+
+def true_score(X: np.ndarray) -> float:
+    parts = [multivariate_normal(mean, VARIANCE).logpdf(X) for mean in CENTRES]
+    return float(np.mean(logsumexp(parts, axis=0) - np.log(4.0)))
+
+
+@pytest.fixture(scope="module")
+def X() -> np.ndarray:
+    return four_gaussians(1000, 0)
+
+
+@pytest.fixture(scope="module")
+def mixture(X: np.ndarray) -> SpecialistMixture:
+    return SpecialistMixture(4, random_state=0).fit(X)
+
+
+# ------------------------------------------------------------------------------ the paper's claims
+
+
+def test_recovers_the_four_gaussians_with_the_papers_prices(X: np.ndarray) -> None:
+    held_out = four_gaussians(20_000, 1)
+    mixture = SpecialistMixture(4, beta_selector=20.0, beta_expert=1.0, random_state=0).fit(X)
+    score = mixture.score(held_out)
+    assert abs(score - true_score(held_out)) < 0.01 * abs(true_score(held_out))
+    assert score > np.mean(gaussian_kde(X.T).logpdf(held_out.T))
+    order = np.lexsort(np.sign(mixture.means_.T))
+    np.testing.assert_allclose(mixture.means_[order], CENTRES[np.lexsort(CENTRES.T)], atol=0.1)
+    reference = GaussianMixture(4, means_init=mixture.means_).fit(X)
+    np.testing.assert_allclose(mixture.covariances_, reference.covariances_, atol=0.01)
+
+
+@pytest.mark.parametrize("beta_selector", [1.0, 20.0])
+def test_superfluous_experts_are_neglected(beta_selector: float) -> None:
+    for seed in range(10):
+        data = four_gaussians(1000, seed)
+        mixture = SpecialistMixture(8, beta_selector=beta_selector, random_state=seed).fit(data)
+        assert np.sum(mixture.weights_ > 0) == 4
+        assert mixture.effective_experts_ == pytest.approx(4.0, abs=0.1)
+
+
+def test_all_experts_stay_if_none_may_be_neglected(X: np.ndarray) -> None:
+    mixture = SpecialistMixture(8, neglect=False, random_state=0).fit(X)
+    assert np.sum(mixture.weights_ > 0) > 4
+
+
+def test_a_larger_selector_resource_makes_a_harder_partition(X: np.ndarray) -> None:
+    bits = [
+        SpecialistMixture(4, beta_selector=beta, random_state=0).fit(X).information_.selector
+        for beta in (0.5, 1.0, 20.0)
+    ]
+    assert bits[0] < bits[1] < bits[2] <= 2.0 + 1e-4
+
+
+def test_a_smaller_expert_resource_keeps_experts_close_to_their_prior(X: np.ndarray) -> None:
+    bits = [
+        SpecialistMixture(4, beta_expert=beta, neglect=False, random_state=0)
+        .fit(X)
+        .information_.experts
+        for beta in (0.01, 1.0, 100.0)
+    ]
+    assert bits[0] < bits[1] < bits[2]
+
+
+# ------------------------------------------------------------------------------- the free energy
+
+
+def test_closed_form_utility_agrees_with_samples_of_mean_and_precision(
+    mixture: SpecialistMixture, X: np.ndarray
+) -> None:
+    posterior = mixture.mixture_.experts.posterior
+    columns = jnp.asarray(mixture.mixture_.frame.columns(X[:20], 20))
+    exact = density.utility(posterior, density.whitened(posterior, columns))
+    sampled = density.sampled_utility(posterior, columns, jax.random.key(0), 4000)
+    np.testing.assert_allclose(sampled, exact, rtol=0.02, atol=0.05)
+
+
+def test_with_unit_resources_the_objective_is_below_the_evidence_and_touches_it_for_one_expert(
+    X: np.ndarray,
+) -> None:
+    """With one expert the bound is tight: log p(X) is a product of Student-t predictions."""
+    X = X[:40]
+    mixture = SpecialistMixture(1, random_state=0).fit(X)
+    prior = mixture.mixture_.prices.prior
+    root, d = np.asarray(prior.scale_cholesky, float), 2
+    df, strength = float(prior.df), float(prior.strength)
+    z = mixture.mixture_.frame.columns(X, len(X)).T.astype(float)
+    log_evidence = 0.0
+    for i in range(len(z)):
+        mean = z[:i].sum(axis=0) / (strength + i)
+        scatter = np.linalg.inv(root @ root.T) + z[:i].T @ z[:i]
+        scatter -= (strength + i) * np.outer(mean, mean)
+        t_df = df + i - d + 1
+        shape = scatter * (strength + i + 1) / ((strength + i) * t_df)
+        log_evidence += multivariate_t(mean, shape, t_df).logpdf(z[i])
+    expected = log_evidence / len(X) + mixture.mixture_.frame.log_det
+    assert mixture.lower_bound_ == pytest.approx(expected, abs=1e-4)
+
+
+def test_the_objective_never_falls(X: np.ndarray) -> None:
+    bounds = []
+    for n in (1, 2, 3, 5, 10, 30):
+        with pytest.warns(ConvergenceWarning):
+            mixture = SpecialistMixture(
+                6, max_iter=n, tol=0.0, n_init=1, neglect=False, random_state=0
+            ).fit(X)
+        bounds.append(mixture.lower_bound_)
+    assert np.all(np.diff(bounds) > -1e-6)
+
+
+def test_free_energy_shares_the_price_of_an_expert_among_its_samples(
+    mixture: SpecialistMixture, X: np.ndarray
+) -> None:
+    probs, energy = mixture.predict_proba(X), mixture.free_energy(X)
+    paid = probs * (energy - np.log(probs.clip(1e-300) / mixture.weights_))
+    assert paid.sum() / len(X) == pytest.approx(mixture.lower_bound_, abs=1e-3)
+
+
+def test_responsibilities_are_the_posterior_of_a_mixture_where_the_data_are_many() -> None:
+    data = four_gaussians(20_000, 3)
+    mixture = SpecialistMixture(4, random_state=0).fit(data)
+    points = four_gaussians(200, 4)
+    log_parts = [
+        np.log(w) + multivariate_normal(mean, cov).logpdf(points)
+        for w, mean, cov in zip(mixture.weights_, mixture.means_, mixture.covariances_, strict=True)
+    ]
+    expected = np.exp(log_parts - logsumexp(log_parts, axis=0)).T
+    np.testing.assert_allclose(mixture.predict_proba(points), expected, atol=0.02)
+
+
+def test_information_is_what_its_definition_says(mixture: SpecialistMixture, X: np.ndarray) -> None:
+    probs = mixture.predict_proba(X)
+    share = probs.mean(axis=0)
+    expected = np.mean(np.sum(probs * np.log2(probs.clip(1e-300) / share), axis=1))
+    information = mixture.information_
+    assert information.selector == pytest.approx(expected, abs=1e-4)
+    np.testing.assert_allclose(information.responsibility, share, atol=1e-5)
+    assert information.effective_experts == pytest.approx(2 ** -np.sum(share * np.log2(share)))
+    assert information.experts == pytest.approx(information.per_expert.sum() / len(X))
+
+
+# --------------------------------------------------------------------------------- the density
+
+
+def test_density_integrates_to_one_in_one_dimension() -> None:
+    data = np.random.default_rng(0).gamma(2.0, 3.0, size=(300, 1))
+    mixture = SpecialistMixture(3, random_state=0).fit(data)
+    mass = quad(
+        lambda x: np.exp(mixture.score_samples([[x]])[0]), -300, 400, points=[0, 5, 20], limit=200
+    )[0]
+    assert mass == pytest.approx(1.0, abs=1e-3)
+
+
+@pytest.mark.parametrize("d", [2, 3])
+def test_density_integrates_to_one_in_more_dimensions(d: int) -> None:
+    random = np.random.default_rng(d)
+    data = random.normal(size=(400, d)) @ random.normal(size=(d, d)) + 5 * random.integers(
+        2, size=(400, 1)
+    )
+    mixture = SpecialistMixture(2, random_state=0).fit(data)
+    # Importance sampling from a wide t, whose tails are heavier than those of the mixture.
+    proposal = multivariate_t(data.mean(axis=0), 2 * np.cov(data.T), df=3, seed=0)
+    points = proposal.rvs(200_000)
+    ratio = np.exp(mixture.score_samples(points) - proposal.logpdf(points))
+    assert ratio.mean() == pytest.approx(1.0, abs=4 * ratio.std() / np.sqrt(len(ratio)))
+
+
+def test_density_is_the_mixture_of_student_t_that_scipy_computes(
+    mixture: SpecialistMixture, X: np.ndarray
+) -> None:
+    expected = mixture.mixture_.marginal_log_density(X, [0, 1])
+    np.testing.assert_allclose(mixture.score_samples(X), expected, atol=1e-4)
+
+
+def test_samples_follow_the_density(mixture: SpecialistMixture) -> None:
+    points, labels = mixture.sample(4000)
+    assert points.shape == (4000, 2)
+    np.testing.assert_allclose(np.bincount(labels, minlength=4) / 4000, mixture.weights_, atol=0.04)
+    grid = np.linspace(-4, 4, 2001)
+    for feature in range(2):
+        pdf = np.exp(mixture.mixture_.marginal_log_density(grid[:, None], [feature]))
+        cdf = np.cumsum(pdf) * (grid[1] - grid[0])
+        assert kstest(points[:, feature], lambda x, c=cdf: np.interp(x, grid, c)).pvalue > 1e-3
+
+
+def test_density_is_at_least_level_with_a_gaussian_mixture(X: np.ndarray) -> None:
+    held_out = four_gaussians(20_000, 2)
+    ours = SpecialistMixture(4, random_state=0).fit(X).score(held_out)
+    assert ours > GaussianMixture(4, random_state=0).fit(X).score(held_out) - 1e-3
+
+
+@pytest.mark.parametrize(("offset", "scale"), [(1e6, 1.0), (0.0, 1e-4), (-1e6, 1e4)])
+def test_units_do_not_matter(X: np.ndarray, offset: float, scale: float) -> None:
+    settings = {"n_experts": 4, "df_prior": 3.0, "tol": 1e-6, "random_state": 0}
+    expected = SpecialistMixture(**settings).fit(X).score_samples(X) - 2 * np.log(scale)
+    moved = offset + scale * X
+    actual = SpecialistMixture(**settings).fit(moved).score_samples(moved)
+    np.testing.assert_allclose(actual, expected, atol=0.02)
+
+
+def test_features_of_very_different_units_and_tight_clusters() -> None:
+    random = np.random.default_rng(0)
+    data = np.vstack([random.normal(size=(300, 2)), 50 + 1e-3 * random.normal(size=(300, 2))])
+    mixture = SpecialistMixture(2, random_state=0).fit(data * [1e-4, 1e4])
+    tight = int(np.argmax(mixture.means_[:, 1]))
+    deviations = np.sqrt(np.diagonal(mixture.covariances_[tight])) / [1e-4, 1e4]
+    # The prior, which knows the wide cluster, widens the tight one a little.
+    assert np.all(deviations > 0.9e-3)
+    assert np.all(deviations < 0.1)
+    assert np.isfinite(mixture.score_samples(data * [1e-4, 1e4])).all()
+
+
+# --------------------------------------------------------------------------------- awkward data
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        np.full((20, 2), 3.0),
+        np.repeat([[0.0, 1.0], [2.0, 3.0]], 50, axis=0),
+        np.column_stack([np.arange(50.0), 2 * np.arange(50.0)]),
+        np.column_stack([np.arange(50.0), np.full(50, 1e6)]),
+        np.arange(30.0)[:, None],
+        np.array([[0.0, 0.0], [1.0, 1.0]]),
+        np.vstack([np.random.default_rng(0).normal(size=(500, 2)), [[1e6, -1e6]]]),
+        np.vstack(
+            [np.random.default_rng(0).normal(size=(500, 2)), [[1e6, 0], [-1e6, 3], [0, 1e6]]]
+        ),
+        np.random.default_rng(0).normal(size=(10, 30)),
+        1e-300 * np.random.default_rng(0).normal(size=(50, 2)),
+    ],
+    ids=[
+        "one point",
+        "two points",
+        "collinear",
+        "constant feature",
+        "one feature",
+        "two rows",
+        "outlier",
+        "outliers",
+        "more features than rows",
+        "tiny",
+    ],
+)
+def test_awkward_data_have_a_sane_density(data: np.ndarray) -> None:
+    mixture = SpecialistMixture(4, random_state=0).fit(data)
+    for value in (mixture.means_, mixture.covariances_, mixture.weights_, mixture.lower_bound_):
+        assert np.isfinite(value).all()
+    assert np.isfinite(mixture.score_samples(data)).all()
+    # Far away, where even squares are infinite.
+    assert not np.isnan(mixture.score_samples(data + 1e200)).any()
+    np.testing.assert_allclose(mixture.predict_proba(data).sum(axis=1), 1.0)
+    assert np.isfinite(mixture.sample(10)[0]).all()
+
+
+def test_an_outlier_does_not_spoil_the_density_of_the_rest() -> None:
+    random = np.random.default_rng(0)
+    clean, held_out = random.normal(size=(500, 2)), random.normal(size=(500, 2))
+    mixture = SpecialistMixture(4, random_state=0).fit(np.vstack([clean, [[1e6, -1e6]]]))
+    assert mixture.score(held_out) > multivariate_normal(np.zeros(2)).logpdf(held_out).mean() - 0.5
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_values_that_are_not_finite_are_refused(X: np.ndarray, bad: float) -> None:
+    broken = X.copy()
+    broken[3, 1] = bad
+    with pytest.raises(ValueError, match=r"NaN|infinity"):
+        SpecialistMixture().fit(broken)
+
+
+def test_values_whose_squares_overflow_are_refused(X: np.ndarray) -> None:
+    with pytest.raises(ValueError, match="must be within"):
+        SpecialistMixture().fit(1e200 * X)
+
+
+def test_one_sample_is_refused() -> None:
+    with pytest.raises(ValueError, match="minimum of 2"):
+        SpecialistMixture().fit([[1.0, 2.0]])
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"n_experts": 0}, "n_experts"),
+        ({"beta_selector": 0.0}, "beta_selector"),
+        ({"beta_expert": -1.0}, "beta_expert"),
+        ({"df_prior": 1.0}, "df_prior"),
+        ({"strength_prior": 0.0}, "strength_prior"),
+        ({"max_iter": 0}, "max_iter"),
+        ({"tol": -1.0}, "tol"),
+        ({"n_init": 0}, "n_init"),
+    ],
+)
+def test_senseless_settings_are_refused(X: np.ndarray, setting: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=f"`{message}` must be"):
+        SpecialistMixture(**setting).fit(X)
+
+
+# ------------------------------------------------------------------------- weights, streams, blocks
+
+
+def test_weights_are_the_same_as_repetition(X: np.ndarray) -> None:
+    weight = np.random.default_rng(0).integers(0, 4, size=len(X))
+    weighted = SpecialistMixture(4, random_state=0).fit(X, sample_weight=weight)
+    repeated = SpecialistMixture(4, random_state=0).fit(np.repeat(X, weight, axis=0))
+    np.testing.assert_allclose(weighted.score_samples(X), repeated.score_samples(X), atol=1e-7)
+
+
+def test_more_samples_than_a_block_give_the_same_as_one_block() -> None:
+    """Statistics summed block by block are those of NumPy over all samples at once."""
+    data = four_gaussians(30_000, 5)
+    mixture = SpecialistMixture(4, random_state=0, tol=1e-6, strength_prior=1e-6).fit(data)
+    probs = mixture.predict_proba(data)
+    mass = probs.sum(axis=0)
+    np.testing.assert_allclose(mixture.weights_, mass / mass.sum(), atol=1e-3)
+    np.testing.assert_allclose(mixture.means_, probs.T @ data / mass[:, None], atol=1e-3)
+    for m in range(4):
+        expected = np.cov(data.T, aweights=probs[:, m], ddof=0)
+        np.testing.assert_allclose(mixture.covariances_[m], expected, atol=1e-3)
+
+
+def test_a_stream_of_batches_comes_as_far_as_a_fit() -> None:
+    held_out = four_gaussians(10_000, 7)
+    stream = SpecialistMixture(4, random_state=0)
+    for seed in range(20):
+        stream.partial_fit(four_gaussians(500, 100 + seed))
+    truth = true_score(held_out)
+    assert abs(stream.score(held_out) - truth) < 0.005 * abs(truth)
+
+
+def test_a_fitted_mixture_goes_on_with_batches_that_drift(X: np.ndarray) -> None:
+    mixture = SpecialistMixture(4, random_state=0).fit(X)
+    moved = four_gaussians(1000, 8) + 0.3
+    before = mixture.score(moved)
+    for _ in range(5):
+        mixture.partial_fit(moved)
+    assert mixture.score(moved) > before
+
+
+def test_warm_start_goes_on_from_the_last_solution(X: np.ndarray) -> None:
+    mixture = SpecialistMixture(4, warm_start=True, random_state=0).fit(X)
+    n_iter, score = mixture.n_iter_, mixture.score(X)
+    mixture.fit(X)
+    assert mixture.n_iter_ < n_iter
+    assert mixture.score(X) == pytest.approx(score, abs=1e-3)
+
+
+def test_the_second_fit_compiles_nothing(X: np.ndarray) -> None:
+    SpecialistMixture(4, random_state=0).fit(X).score(X)
+    sizes = density.ascend._cache_size()
+    SpecialistMixture(4, beta_selector=3.0, beta_expert=0.5, tol=1e-3, random_state=1).fit(X[:900])
+    assert density.ascend._cache_size() == sizes
+
+
+def test_interruption_keeps_what_has_been_found(
+    X: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(self: density.Search) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(density.Search, "neglect", interrupt)
+    with pytest.warns(ConvergenceWarning):
+        mixture = SpecialistMixture(4, random_state=0).fit(X)
+    assert not mixture.converged_
+    assert np.isfinite(mixture.score(X))
+
+
+# --------------------------------------------------------------------------- scikit-learn's world
+
+
+def test_all_estimator_checks_pass() -> None:
+    mixture = SpecialistMixture(n_experts=3, random_state=0)
+    results = check_estimator(mixture, on_skip=None, on_fail="raise")
+    assert len(results) >= 41
+    # The array API needs an environment variable that is set before SciPy is imported.
+    assert sum(result["status"] == "passed" for result in results) >= len(results) - 1
+
+
+def test_criteria_count_the_parameters_of_the_experts_that_are_asked(X: np.ndarray) -> None:
+    mixture = SpecialistMixture(8, random_state=0).fit(X)
+    n_parameters = 4 * (2 + 3) + 3
+    log_likelihood = mixture.score_samples(X).sum()
+    assert mixture.aic(X) == pytest.approx(2 * n_parameters - 2 * log_likelihood)
+    assert mixture.bic(X) == pytest.approx(n_parameters * np.log(1000) - 2 * log_likelihood)
+
+
+def test_labels_are_those_of_the_most_responsible(
+    mixture: SpecialistMixture, X: np.ndarray
+) -> None:
+    np.testing.assert_array_equal(mixture.predict(X), mixture.predict_proba(X).argmax(axis=1))
+    fresh = SpecialistMixture(4, random_state=0)
+    np.testing.assert_array_equal(fresh.fit_predict(X), mixture.predict(X))
+
+
+def test_a_file_holds_everything(mixture: SpecialistMixture, X: np.ndarray, tmp_path) -> None:
+    path = tmp_path / "mixture.pin"
+    mixture.save(path)
+    loaded = pinfactory.load(path)
+    np.testing.assert_array_equal(loaded.score_samples(X), mixture.score_samples(X))
+    assert loaded.information_.selector == mixture.information_.selector
+    assert loaded.get_params() == mixture.get_params()
+    np.testing.assert_allclose(
+        loaded.partial_fit(X).means_,
+        SpecialistMixture(4, random_state=0).fit(X).partial_fit(X).means_,
+    )
+
+
+def test_an_unfitted_mixture_cannot_be_saved(tmp_path) -> None:
+    with pytest.raises(NotFittedError):
+        SpecialistMixture().save(tmp_path / "mixture.pin")
+
+
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_pictures_show_the_density_and_the_partition(d: int) -> None:
+    data = np.random.default_rng(0).normal(size=(100, d)) + 4 * np.arange(100)[:, None] % 8
+    mixture = SpecialistMixture(2, random_state=0).fit(data)
+    display = mixture.plot_density(data, resolution=20)
+    side = (display.grid[-1] - display.grid[0]) / 19
+    assert display.response.sum() * np.prod(side) == pytest.approx(1.0, abs=0.1)
+    assert mixture.plot_partition(data, resolution=20).ax_.collections
+    matplotlib.pyplot.close("all")
