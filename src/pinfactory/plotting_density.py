@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.image import AxesImage
 from sklearn.utils.validation import check_array, check_is_fitted
@@ -21,7 +21,12 @@ class _Display:
         self.grid, self.response, self.samples, self.names = grid, response, samples, names
 
     def _axes(self, ax: Axes | None) -> Axes:
-        self.ax_ = plt.subplots()[1] if ax is None else ax
+        if ax is None:
+            # Only here: pyplot sets up a window system, which not every user of the model wants.
+            import matplotlib.pyplot as plt
+
+            ax = plt.subplots()[1]
+        self.ax_ = ax
         self.figure_ = self.ax_.figure
         self.ax_.set_xlabel(self.names[0])
         self.ax_.set_ylabel(self.names[1] if len(self.names) == 2 else "density")
@@ -127,7 +132,7 @@ class PartitionDisplay(_Display):
         """Draw; `options` go to Matplotlib's `scatter`."""
         ax = self._axes(ax)
         experts = np.arange(max(self.response.shape[-1], self.labels.max() + 1))
-        palette = plt.get_cmap("turbo")(0.05 + 0.9 * experts / max(experts[-1], 1))[:, :3]
+        palette = colormaps["turbo"](0.05 + 0.9 * experts / max(experts[-1], 1))[:, :3]
         height = np.zeros(len(self.samples))
         if len(self.names) == 1:
             ax.set_ylabel("responsibility")

@@ -338,7 +338,7 @@ def test_warm_start_goes_on(early_stopping):
     before = log_loss(Y, warm.predict_proba(X))
     warm.fit(X, Y)
     assert warm.n_iter_ == 400
-    # One restart of as many steps gets nowhere near.
+    # Starting anew with the same seed would arrive at the same point again.
     assert log_loss(Y, warm.predict_proba(X)) < 0.9 * before
 
 
@@ -359,7 +359,7 @@ def test_a_stream_is_learned_without_restarts():
         x, y = circles(60, seed=seed)
         stream.partial_fit(x, y, classes=["inner", "outer"])
         assert stream.n_iter_ == 2 * (seed + 1)
-    for seed in range(60, 240):
+    for seed in range(60, 160):
         stream.partial_fit(*circles(60, seed=seed))
     test = circles(500, seed=1000)
     assert stream.score(*test) > 0.9

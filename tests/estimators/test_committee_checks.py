@@ -2,6 +2,7 @@
 
 from unittest import SkipTest
 
+import jaxtyping
 import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
@@ -14,14 +15,13 @@ COMMITTEES = [SpecialistClassifier, SpecialistRegressor]
 QUICK = {"max_iter": 200, "n_init": 1}
 # Those that differ most from what other tests promise; the others are slow to compile.
 IMPORTANT = {
-    "check_dict_unchanged",
     "check_estimators_nan_inf",
-    "check_estimators_pickle",
     "check_fit2d_1sample",
     "check_get_params_invariance",
     "check_methods_sample_order_invariance",
     "check_methods_subset_invariance",
     "check_no_attributes_set_in_init",
+    "check_parameters_default_constructible",
     "check_requires_y_none",
     "check_sample_weight_equivalence_on_dense_data",
 }
@@ -49,14 +49,23 @@ def run(committee, chosen):
     return ran
 
 
+@pytest.fixture
+def types_unchecked(monkeypatch):
+    """As users have it: some checks hand over values of wrong types on purpose."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
+@pytest.mark.usefixtures("types_unchecked")
 @pytest.mark.parametrize("committee", COMMITTEES)
 def test_important_checks_of_scikit_learn_pass(committee):
     assert set(run(committee, lambda name: name in IMPORTANT)) == IMPORTANT
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("types_unchecked")
 @pytest.mark.parametrize("committee", COMMITTEES)
 def test_all_checks_of_scikit_learn_pass(committee):
+    # The number depends on the version of scikit-learn; a wrong tag would leave a handful.
     assert len(run(committee, lambda name: True)) >= 55
 
 

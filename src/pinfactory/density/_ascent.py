@@ -1,6 +1,6 @@
 """Coordinate ascent on the free energy in closed form, over blocks of samples."""
 
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -13,47 +13,7 @@ from jaxtyping import Array, Float, Int
 from pinfactory.core.families import NormalWishart
 
 from ._experts import Experts, Prices, mean_root, selector_logits, utility, whitened
-
-
-def single(value: float | np.ndarray) -> Array:
-    """Return an array in single precision, converted on the host, which is quicker."""
-    return jnp.asarray(np.asarray(value, np.float32))
-
-
-class Blocks(NamedTuple):
-    """Samples as columns, in blocks of equal size; those that only pad have no weight."""
-
-    x: Float[Array, "b d n"]
-    weight: Float[Array, "b n"]
-
-
-class Statistics(eqx.Module):
-    """What an expert needs to know of its samples: their mass, mean and scatter about the mean."""
-
-    mass: Float[Array, "*m"]
-    mean: Float[Array, "*m d"]
-    scatter: Float[Array, "*m d d"]
-
-
-class Exact(NamedTuple):
-    """The same in double precision, on the host."""
-
-    mass: np.ndarray
-    mean: np.ndarray
-    scatter: np.ndarray
-
-
-_Any = TypeVar("_Any", Statistics, Exact)
-
-
-def to_device(exact: Exact) -> Statistics:
-    """Return them in single precision on the device."""
-    return Statistics(*(single(leaf) for leaf in exact))
-
-
-def to_host(statistics: Statistics) -> Exact:
-    """Return a copy in double precision."""
-    return Exact(*(np.array(leaf, float) for leaf in jax.tree.leaves(statistics)))
+from ._statistics import Blocks, Statistics
 
 
 class Pass(NamedTuple):
@@ -76,7 +36,7 @@ class Pass(NamedTuple):
 
 def look(
     experts: Experts,
-    beta_selector: Float[Array, ""],
+    beta_selector: Float[Array | np.float32, ""],
     blocks: Blocks,
     n_blocks: Int[Array | np.int32, ""],
 ) -> Pass:
@@ -114,29 +74,6 @@ def look(
     at_best = utility(experts.posterior, jnp.zeros((m, d, 1)))[:, 0]
     gained = mass @ at_best - 0.5 * jnp.sum(jnp.trace(second, axis1=1, axis2=2))
     return Pass(statistics, gained, value)
-
-
-def scale_up(statistics: Statistics, factor: Float[Array, ""]) -> Statistics:
-    """Return the statistics of `factor` times as many samples."""
-    return Statistics(statistics.mass * factor, statistics.mean, statistics.scatter * factor)
-
-
-def join(a: _Any, b: _Any) -> _Any:
-    """Return the statistics of the samples of both."""
-    mass = a.mass + b.mass
-    share = b.mass / (mass + (mass == 0))
-    shift = b.mean - a.mean
-    between = (a.mass * share)[..., None, None] * shift[..., :, None] * shift[..., None, :]
-    return type(a)(mass, a.mean + share[..., None] * shift, a.scatter + b.scatter + between)
-
-
-@jax.jit
-def blend(
-    old: Statistics, new: Statistics, rate: Float[Array, ""], total: Float[Array, ""]
-) -> Statistics:
-    """Return statistics of `total` mass, of which the share `rate` is as in the new ones."""
-    old_factor = (1.0 - rate) * total / jnp.sum(old.mass)
-    return join(scale_up(old, old_factor), scale_up(new, rate * total / jnp.sum(new.mass)))
 
 
 def posterior_of(statistics: Statistics, prices: Prices) -> NormalWishart:
@@ -226,14 +163,14 @@ class Ascent(eqx.Module):
 @jax.jit
 def ascend(
     statistics: Statistics,
-    objective: Float[Array, ""],
+    objective: Float[Array | np.float32, ""],
     prices: Prices,
     blocks: Blocks,
     n_blocks: Int[Array | np.int32, ""],
-    tol: Float[Array, ""],
+    tol: Float[Array | np.float32, ""],
     max_iter: Int[Array | np.int32, ""],
 ) -> Ascent:
-    """Alternate experts and selector until the objective changes by less than `tol`.
+    """Alternate experts and selector until the objective rises by less than `tol`.
 
     Its sum over all samples is
 
@@ -276,7 +213,8 @@ def ascend(
         )
 
     def go_on(ascent: Ascent) -> Array:
-        return (ascent.n_iter < max_iter) & (jnp.abs(ascent.change) >= tol)
+        # In exact arithmetic the objective never falls: if it does, the rest is rounding.
+        return (ascent.n_iter < max_iter) & (ascent.change >= tol)
 
     nothing = jnp.zeros(())
     like = jax.tree.map(lambda a: jnp.zeros(statistics.mass.shape + a.shape, a.dtype), prices.prior)
@@ -287,7 +225,7 @@ def ascend(
         nothing,
         nothing,
         jnp.zeros_like(statistics.mass),
-        objective,
+        jnp.asarray(objective),
         jnp.full((), jnp.inf),
         jnp.asarray(0),
     )

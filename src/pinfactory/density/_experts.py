@@ -3,11 +3,12 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import logsumexp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float
 
 from pinfactory.core.families import NormalWishart
-from pinfactory.core.families._numerics import LOG_2PI, half_log_det, transposed_product
+from pinfactory.core.families._numerics import LOG_2PI, half_log_det
 
 
 class Experts(eqx.Module):
@@ -24,8 +25,8 @@ class Prices(eqx.Module):
     """What information costs: the experts' common prior p₀(μ, Λ) and both resources."""
 
     prior: NormalWishart
-    beta_selector: Float[Array, ""]
-    beta_expert: Float[Array, ""]
+    beta_selector: Float[Array | np.float32, ""]
+    beta_expert: Float[Array | np.float32, ""]
 
 
 def whitened(posterior: NormalWishart, x: Float[Array, "d n"]) -> Float[Array, "m d n"]:
@@ -51,23 +52,19 @@ def utility(posterior: NormalWishart, z: Float[Array, "m d n"]) -> Float[Array, 
     return 0.5 * (constant[:, None] - jnp.sum(z**2, axis=1))
 
 
+@jax.jit
 def sampled_utility(
-    posterior: NormalWishart, x: Float[Array, "d n"], key: Key[Array, ""], n_samples: int
+    values: Float[Array, "s m d d+1"], x: Float[Array, "d n"]
 ) -> Float[Array, "m n"]:
-    """Estimate E_q[log N(x | μ, Λ⁻¹)] from samples of (μ, Λ), as the paper does."""
-    values = posterior.sample(key, (n_samples,))
-
-    def one(value: Float[Array, "m d d+1"]) -> Float[Array, "m n"]:
-        root = jnp.linalg.cholesky(value[..., 1:])
-        z = transposed_product(root[:, None], x.T - value[:, None, :, 0])
-        log_det = 2.0 * half_log_det(root)[:, None]
-        return 0.5 * (log_det - posterior.dim * LOG_2PI - jnp.sum(z**2, axis=-1))
-
-    return jnp.mean(jax.lax.map(one, values), axis=0)
+    """Estimate E_q[log N(x | μ, Λ⁻¹)] from samples [μ, Λ] of the experts, as the paper does."""
+    root = jnp.linalg.cholesky(values[..., 1:])
+    z = jnp.einsum("smji,smjn->smin", root, x - values[..., :1])
+    log_det = 2.0 * half_log_det(root)[..., None]
+    return 0.5 * jnp.mean(log_det - len(x) * LOG_2PI - jnp.sum(z**2, axis=2), axis=0)
 
 
 def selector_logits(
-    experts: Experts, beta_selector: Float[Array, ""], z: Float[Array, "m d n"]
+    experts: Experts, beta_selector: Float[Array | np.float32, ""], z: Float[Array, "m d n"]
 ) -> Float[Array, "m n"]:
     """Return log p(m) + β₁ E_q[log N(x)], the logits of the best selector (equation 3).
 

@@ -3,18 +3,18 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 
 from pinfactory.core.families import NormalWishart
-from pinfactory.estimators._rows import Rows
 
-from ._ascent import Ascent, Blocks, Statistics, ascend, single, to_device
+from ._ascent import Ascent, ascend
 from ._experts import Prices
-from ._frame import RIDGE, Frame
+from ._frame import RIDGE, Frame, Rows
 from ._merging import likely_pairs, survey, without_superfluous, worth
 from ._seeding import hard_statistics, partition
 from ._splitting import divided
+from ._statistics import Blocks, Exact, Statistics, to_device
 
 # How many times as long each part of the data is as the one before.
 GROWTH = 4
@@ -34,7 +34,7 @@ class Samples(NamedTuple):
     def of(cls, frame: Frame, x: np.ndarray, rows: Rows) -> "Samples":
         """Bring chosen rows of a table to the device, in the coordinates of `frame`."""
         columns, weights, n_blocks = frame.blocks(x, rows)
-        return cls(Blocks(jnp.asarray(columns), jnp.asarray(weights)), n_blocks)
+        return cls(Blocks(*jax.device_put((columns, weights))), n_blocks)
 
     def first(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the samples of the first block (as columns) and their weights, on the host."""
@@ -45,7 +45,7 @@ class Samples(NamedTuple):
 
 def starts(
     samples: Samples, frame: Frame, random: np.random.RandomState, n_experts: int, n_init: int
-) -> list[Statistics]:
+) -> list[Exact]:
     """Return the statistics of k-means partitions of the first block.
 
     Distances are between standardised features: the coordinates of `frame`, in which the data as a
@@ -54,28 +54,31 @@ def starts(
     x, weight = samples.first()
     points = np.linalg.inv(frame.transform) @ x
     parts = (partition(points, weight, n_experts, random) for _ in range(n_init))
-    return [to_device(hard_statistics(x, weight, label, n_experts)) for label in parts]
+    return [hard_statistics(x, weight, label, n_experts) for label in parts]
 
 
 def common_prior(
-    partitions: list[Statistics], df: float, strength: float | None = None
+    partitions: list[Exact], df: float, strength: float | None = None
 ) -> NormalWishart:
     """Return p₀: centred on the data, with the covariance that samples have within clusters.
 
     An unknown λ₀ is 0.01, or less where that would pull clusters: D / tr(Σ_within⁻¹ Σ_between)
     makes the distance of the clusters from their centre what p₀ expects.
     """
-    scatter = sum(np.asarray(part.scatter, float).sum(axis=0) for part in partitions)
-    mass = sum(np.asarray(part.mass, float).sum() for part in partitions)
+    scatter = np.sum([part.scatter.sum(axis=0) for part in partitions], axis=0)
+    mass = sum(part.mass.sum() for part in partitions)
     d = len(scatter)
     covariance = scatter / mass
-    floor = RIDGE * np.trace(covariance) / d + LEAST_VARIANCE
+    floor = 10.0 * RIDGE * np.trace(covariance) / d + LEAST_VARIANCE
     precision = np.linalg.inv(covariance + floor * np.eye(d))
     if strength is None:
-        between = sum(np.einsum("m,mi,mj->ij", p.mass, p.mean, p.mean) for p in partitions) / mass
-        strength = min(0.01, d / max(np.trace(precision @ between), 1.0))
+        apart = sum(
+            np.sum(part.mass[:, None] * part.mean * (part.mean @ precision)) for part in partitions
+        )
+        strength = min(0.01, d / max(apart / mass, 1.0))
     root = np.linalg.cholesky(precision / df)
-    return NormalWishart(single(np.zeros(d)), single(root), single(df), single(strength))
+    parameters = np.zeros(d), root, np.asarray(df), np.asarray(strength)
+    return NormalWishart(*jax.device_put([a.astype(np.float32) for a in parameters]))
 
 
 class Search:
@@ -96,9 +99,9 @@ class Search:
         self.tol, self.max_iter = tol, max_iter
         self.n_blocks, self.n_iter, self.converged = 1, 0, False
 
-    def choose(self, partitions: list[Statistics]) -> None:
+    def choose(self, partitions: list[Exact]) -> None:
         """Learn from the first block from every partition, and keep the best."""
-        ascents = [self._ascend(part) for part in partitions]
+        ascents = [self._ascend(to_device(part)) for part in partitions]
         self.best = max(ascents, key=lambda ascent: float(ascent.objective))
 
     def grow(self, random: np.random.RandomState | None) -> None:
@@ -147,7 +150,7 @@ class Search:
             ascent = self._call(statistics, objective, min(patience, self.max_iter - n_iter))
             statistics, objective = ascent.seen, float(ascent.objective)
             n_iter += int(ascent.n_iter)
-            self.converged = abs(float(ascent.change)) < self.tol
+            self.converged = float(ascent.change) < self.tol
             self.report(int(ascent.n_iter), objective)
         self.n_iter += n_iter
         return ascent
@@ -155,24 +158,24 @@ class Search:
     def _call(self, statistics: Statistics, objective: float, max_iter: int) -> Ascent:
         return ascend(
             statistics,
-            single(objective),
+            np.float32(objective),
             self.prices,
             self.samples.blocks,
             np.int32(self.n_blocks),
-            single(self.tol),
+            np.float32(self.tol),
             np.int32(max_iter),
         )
 
     def _fewer(self) -> Statistics | None:
         if np.count_nonzero(np.asarray(self.best.seen.mass)) < 2:
             return None
-        a, b = likely_pairs(self.best.seen, self.prices)
+        pairs = likely_pairs(self.best.seen, self.prices)
         surveyed = survey(
             self.best.experts,
             self.prices.beta_selector,
             self.samples.blocks,
             np.int32(self.n_blocks),
-            a.astype(np.int32),
-            b.astype(np.int32),
+            pairs.a.astype(np.int32),
+            pairs.b.astype(np.int32),
         )
-        return without_superfluous(self.best, self.prices, surveyed, (a, b))
+        return without_superfluous(self.best, self.prices, surveyed, pairs)

@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pinfactory.estimators._rows import Rows, padded_length
+# Where chosen rows stand in a table, and their weights.
+Rows = tuple[np.ndarray, np.ndarray]
 
 # Columns of a block: what an expert computes from one of them stays in the processor's cache.
 BLOCK = 4096
@@ -12,6 +13,12 @@ BLOCK = 4096
 MOST = 65536
 # The share of a feature's variance that is added to it, so that singular data have a density.
 RIDGE = 1e-6
+
+
+def bucket(n: int) -> int:
+    """Return the next of the lengths 64, 96, 128, 192, …, so that many sets share a program."""
+    power = max(64, 1 << (n - 1).bit_length())
+    return power * 3 // 4 if 64 <= power * 3 // 4 >= n else power
 
 
 class Frame(NamedTuple):
@@ -24,7 +31,8 @@ class Frame(NamedTuple):
     @classmethod
     def of(cls, x: np.ndarray, rows: Rows) -> "Frame":
         """Return the map that makes weighted rows have mean 0 and covariance 1."""
-        x, share = x[rows.position[:MOST]], rows.weight[:MOST] / rows.weight[:MOST].sum()
+        position, weight = (part[:MOST] for part in rows)
+        x, share = x[position], weight / weight.sum()
         # The first sample is near the data, so that a mean far from zero loses no digits.
         location = x[0] + share @ (x - x[0])
         centred = x - location
@@ -62,9 +70,9 @@ class Frame(NamedTuple):
         """Return blocks of samples, their weights, and how many blocks hold any."""
         position, weight = rows
         n = len(position)
-        size = min(padded_length(n), BLOCK)
+        size = min(bucket(n), BLOCK)
         used = -(-n // size)
-        reserved = used if used <= 4 else padded_length(used)
+        reserved = used if used <= 4 else bucket(used)
         columns = np.zeros((reserved, x.shape[1], size), np.float32)
         weights = np.zeros((reserved, size), np.float32)
         for i in range(used):

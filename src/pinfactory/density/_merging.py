@@ -10,8 +10,9 @@ from jaxtyping import Array, Float, Int
 from scipy.special import multigammaln
 from scipy.special import xlogy as numpy_xlogy
 
-from ._ascent import Ascent, Blocks, Exact, Statistics, join, to_device, to_host
+from ._ascent import Ascent
 from ._experts import Experts, Prices, selector_logits, whitened
+from ._statistics import Blocks, Exact, Statistics, join, to_device, to_host
 
 # Pairs that are looked at closely, for each expert there is.
 PAIRS_PER_EXPERT = 2
@@ -36,7 +37,7 @@ class Survey(NamedTuple):
 @jax.jit
 def survey(
     experts: Experts,
-    beta_selector: Float[Array, ""],
+    beta_selector: Float[Array | np.float32, ""],
     blocks: Blocks,
     n_blocks: Int[Array | np.int32, ""],
     a: Int[Array | np.ndarray, " pairs"],
@@ -66,22 +67,30 @@ def survey(
     return jax.lax.fori_loop(0, n_blocks, add, start)
 
 
-def likely_pairs(statistics: Statistics, prices: Prices) -> tuple[np.ndarray, np.ndarray]:
+class Pairs(NamedTuple):
+    """Pairs of experts, and what merging them adds to the free energy if they share no sample."""
+
+    a: np.ndarray
+    b: np.ndarray
+    gain: np.ndarray
+
+
+def likely_pairs(statistics: Statistics, prices: Prices) -> Pairs:
     """Return the pairs that may gain most by merging: always the same number of them.
 
-    Without the overlap of the pair, which can only lessen it, the gain follows from the statistics.
+    Samples that a pair shares can only lessen the gain.
     """
     exact = to_host(statistics)
     asked = np.flatnonzero(exact.mass)
     a, b = (asked[i] for i in np.triu_indices(len(asked), 1))
-    order = np.argsort(-merging_gain(exact, prices, a, b, exact.mass.sum()))
+    gain = merging_gain(exact, prices, a, b, exact.mass.sum())
     n_pairs = PAIRS_PER_EXPERT * len(exact.mass)
-    order = np.resize(order[:n_pairs], n_pairs)
-    return a[order], b[order]
+    order = np.resize(np.argsort(-gain)[:n_pairs], n_pairs)
+    return Pairs(a[order], b[order], gain[order])
 
 
 def without_superfluous(
-    ascent: Ascent, prices: Prices, surveyed: Survey, pairs: tuple[np.ndarray, np.ndarray]
+    ascent: Ascent, prices: Prices, surveyed: Survey, pairs: Pairs
 ) -> Statistics | None:
     """Return what fewer experts see whose free energy is larger; None if there are no such.
 
@@ -91,14 +100,10 @@ def without_superfluous(
     seen = to_host(ascent.seen)
     total = float(seen.mass.sum())
     toll = toll_of(total)
-    a, b = pairs
+    a, b, gain = pairs
     single, pair, left = (np.asarray(part, float) for part in surveyed)
     beta_selector, beta_expert = float(prices.beta_selector), float(prices.beta_expert)
-    gain = (
-        toll
-        + merging_gain(seen, prices, a, b, total)
-        + (single[a] + single[b] - pair) / beta_selector
-    )
+    gain = gain + toll + (single[a] + single[b] - pair) / beta_selector
     free = np.full(len(seen.mass), True)
     for best in np.argsort(-gain):
         i, j = a[best], b[best]
@@ -144,8 +149,10 @@ def merging_gain(
         chosen = numpy_xlogy(part.mass, part.mass / total) / float(prices.beta_selector)
         return _log_evidence(part, prices) + chosen
 
-    first, second = _take(statistics, a), _take(statistics, b)
-    return value(join(first, second)) - value(first) - value(second)
+    joint = join(_take(statistics, a), _take(statistics, b))
+    values = value(Exact(*(np.concatenate(both) for both in zip(statistics, joint, strict=True))))
+    alone, together = np.split(values, [len(statistics.mass)])
+    return together - alone[a] - alone[b]
 
 
 def _log_evidence(statistics: Exact, prices: Prices) -> np.ndarray:

@@ -12,11 +12,10 @@ from scipy.special import logsumexp
 from scipy.stats import multivariate_t
 
 from pinfactory.core.families import NormalWishart
-from pinfactory.estimators._rows import padded_length
 
-from ._ascent import Statistics
 from ._experts import Experts, Prices, log_density, selector_logits, utility, whitened
-from ._frame import Frame
+from ._frame import Frame, bucket
+from ._statistics import Statistics
 
 # Rows that are asked at once: bounds the memory of questions about large tables.
 BLOCK = 8192
@@ -147,7 +146,7 @@ class Mixture(NamedTuple):
         answers = []
         for i in range(0, len(x), BLOCK):
             rows = x[i : i + BLOCK]
-            length = min(padded_length(len(rows)), BLOCK)
+            length = min(bucket(len(rows)), BLOCK)
             columns = jnp.asarray(self.frame.columns(rows, length))
             answer = question(self.experts, self.prices.beta_selector, columns)
             answers.append(np.asarray(answer, float)[..., : len(rows)])
@@ -160,20 +159,20 @@ def _named(family: NormalWishart | Statistics) -> dict[str, np.ndarray]:
 
 @jax.jit
 def _log_densities(
-    experts: Experts, beta_selector: Float[Array, ""], x: Float[Array, "d n"]
+    experts: Experts, beta_selector: Float[Array | np.float32, ""], x: Float[Array, "d n"]
 ) -> Float[Array, " n"]:
     return log_density(experts, x)
 
 
 @jax.jit
 def _utilities(
-    experts: Experts, beta_selector: Float[Array, ""], x: Float[Array, "d n"]
+    experts: Experts, beta_selector: Float[Array | np.float32, ""], x: Float[Array, "d n"]
 ) -> Float[Array, "m n"]:
     return utility(experts.posterior, whitened(experts.posterior, x))
 
 
 @jax.jit
 def _logits(
-    experts: Experts, beta_selector: Float[Array, ""], x: Float[Array, "d n"]
+    experts: Experts, beta_selector: Float[Array | np.float32, ""], x: Float[Array, "d n"]
 ) -> Float[Array, "m n"]:
     return selector_logits(experts, beta_selector, whitened(experts.posterior, x))

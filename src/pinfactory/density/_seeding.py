@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ._ascent import Exact
+from ._statistics import Exact
 
 LLOYD_STEPS = 5
 
@@ -12,13 +12,16 @@ def partition(
 ) -> np.ndarray:
     """Return the cluster of each weighted point (a column); some clusters may be empty."""
     centres = _plus_plus(points, weight, n_clusters, random)
+    label = _nearest(points, centres)
     for _ in range(LLOYD_STEPS):
-        label = _nearest(points, centres)
         mass = np.bincount(label, weight, n_clusters)
         kept = mass > 0
         for row, centre in zip(points, centres.T, strict=True):
             centre[kept] = np.bincount(label, weight * row, n_clusters)[kept] / mass[kept]
-    return _nearest(points, centres)
+        before, label = label, _nearest(points, centres)
+        if np.array_equal(before, label):
+            break
+    return label
 
 
 def _plus_plus(

@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from ._ascent import Ascent, Exact, Statistics, to_device, to_host
+from ._ascent import Ascent
 from ._experts import Prices
 from ._merging import merging_gain, toll_of
 from ._seeding import hard_statistics, partition
+from ._statistics import Exact, Statistics, to_device, to_host
 
 # Partitions that are tried for each expert.
 TRIALS = 3

@@ -3,12 +3,14 @@
 from ._classifier import SpecialistClassifier
 from ._curve import RateUtilityCurve, rate_utility_curve
 from ._information import CommitteeInformation
+from ._mixture import SpecialistMixture
 from ._regressor import SpecialistRegressor
 
 __all__ = [
     "CommitteeInformation",
     "RateUtilityCurve",
     "SpecialistClassifier",
+    "SpecialistMixture",
     "SpecialistRegressor",
     "rate_utility_curve",
 ]

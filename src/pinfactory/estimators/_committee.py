@@ -22,7 +22,7 @@ from pinfactory import networks
 from pinfactory.callbacks import ProgressBar
 from pinfactory.core.batches import Epochs
 from pinfactory.core.families import Family
-from pinfactory.core.hierarchy import FamilyExpert, Hierarchy, assemble, pick, stack
+from pinfactory.core.hierarchy import Expert, FamilyExpert, Hierarchy, assemble, pick, stack
 from pinfactory.core.learning import Data, Learner, LearnerState, Utility
 from pinfactory.core.priors import Priors
 from pinfactory.core.resources import Budget, Resource, Scheduled
@@ -400,15 +400,14 @@ class Committee(BaseEstimator):
 
     def _build(self, key: Array, n_experts: int, n_features: int) -> Hierarchy:
         hidden = check.sizes("selector_hidden", self.selector_hidden)
-        head, n_outputs = self._head(), self._n_outputs
 
         def selector(key: Array) -> Callable[..., Array]:
             return networks.mlp(n_features, n_experts, hidden, networks.tanh, key=key)
 
-        def expert(key: Array) -> FamilyExpert:
-            return FamilyExpert(self._network(n_features, n_outputs, key), head)
+        return assemble(key, selector, lambda key: self._expert(n_features, key), n_experts)
 
-        return assemble(key, selector, expert, n_experts)
+    def _expert(self, n_features: int, key: Array) -> Expert:
+        return FamilyExpert(self._network(n_features, self._n_outputs, key), self._head())
 
     def _network(self, inputs: int, outputs: int, key: Array) -> Callable[..., Array]:
         if callable(self.expert):

@@ -95,7 +95,6 @@ def _in_own_units(
             intercept - intercept.mean(axis=1, keepdims=True),
         )
     target = committee.target_scaler_
-    n_outputs = len(target.scale_)
-    # The second half of the outputs tells how sure an expert is.
-    weight, intercept = weight[:, :n_outputs], intercept[:, :n_outputs]
+    # Beyond the means, outputs tell how sure an expert is.
+    weight, intercept = weight[:, : len(target.scale_)], intercept[:, : len(target.scale_)]
     return weight * target.scale_[:, None], intercept * target.scale_ + target.mean_

@@ -62,8 +62,8 @@ class SpecialistMixture(DensityMixin, BaseEstimator):
         Stop when an iteration raises the objective by less, in nats per sample.
     max_iter : int, default=200
         Iterations at the most, on each part of the data.
-    n_init : int, default=4
-        Restarts, run side by side on the first few thousand samples; the best goes on.
+    n_init : int, default=1
+        Starts that are tried on the first few thousand samples; the best goes on.
     warm_start : bool, default=False
         Whether `fit` goes on from the last solution.
     verbose : bool, default=False
@@ -95,7 +95,7 @@ class SpecialistMixture(DensityMixin, BaseEstimator):
     Examples
     --------
     >>> import numpy as np
-    >>> from pinfactory.estimators import SpecialistMixture
+    >>> from pinfactory import SpecialistMixture
     >>> random = np.random.default_rng(0)
     >>> X = random.normal(size=(600, 2)) + 6 * random.integers(0, 2, size=(600, 1))
     >>> mixture = SpecialistMixture(n_experts=6, random_state=0).fit(X)
@@ -131,7 +131,7 @@ class SpecialistMixture(DensityMixin, BaseEstimator):
         neglect: bool = True,
         tol: float = 1e-4,
         max_iter: int = 200,
-        n_init: int = 4,
+        n_init: int = 1,
         warm_start: bool = False,
         verbose: bool = False,
         random_state: Any = None,
@@ -182,7 +182,7 @@ class SpecialistMixture(DensityMixin, BaseEstimator):
         self._finish(frame, search)
         if not search.converged:
             warnings.warn(
-                f"The objective still changed by more than tol={self.tol} in the last iteration: "
+                f"The objective still rose by more than tol={self.tol} in the last iteration: "
                 f"`max_iter` should be more than {self.max_iter}, or `tol` larger.",
                 ConvergenceWarning,
                 stacklevel=2,
@@ -328,7 +328,7 @@ class SpecialistMixture(DensityMixin, BaseEstimator):
             df = float(X.shape[1]) if self.df_prior is None else self.df_prior
             prior = density.common_prior(starts, df, self.strength_prior)
         else:
-            starts, prior = [known.statistics], known.prices.prior
+            starts, prior = [density.to_host(known.statistics)], known.prices.prior
         prices = self._prices(prior, min(self.beta_selector, 1.0))
         search = density.Search(
             samples, prices, tol=self.tol, max_iter=self.max_iter, report=report
@@ -337,7 +337,7 @@ class SpecialistMixture(DensityMixin, BaseEstimator):
         return frame, search
 
     def _prices(self, prior: NormalWishart, beta_selector: float) -> Prices:
-        return Prices(prior, density.single(beta_selector), density.single(self.beta_expert))
+        return Prices(prior, np.float32(beta_selector), np.float32(self.beta_expert))
 
     def _finish(self, frame: Frame, search: density.Search) -> None:
         """Keep what has been found, and say what it is in the user's units."""

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Key, PyTree
 from scipy import special, stats
 from sklearn.base import RegressorMixin
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils import check_random_state
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pinfactory.core import utilities
@@ -55,6 +55,9 @@ class SpecialistRegressor(RegressorMixin, Committee):
         What an answer is worth: the log-likelihood of the true value, minus the squared error, or
         minus Huber's loss, which large errors dominate less. The latter two are expected over the
         answer's own noise, in standardised units.
+    noise : {"constant", "varying"}, default="constant"
+        Whether an expert is equally sure of all its answers, or its network gives a deviation
+        for each input. The deviation of the committee varies in either case.
     expert : {"linear", "mlp"} or callable, default="linear"
         What an expert is: a linear map, a multilayer perceptron, or a factory
         ``(inputs, outputs, *, key)`` of any Equinox module from a vector to a vector.
@@ -124,6 +127,7 @@ class SpecialistRegressor(RegressorMixin, Committee):
         n_experts: int = 4,
         *,
         utility: str = "likelihood",
+        noise: str = "constant",
         expert: str | Factory = "linear",
         expert_hidden: tuple[int, ...] = (64,),
         selector_hidden: tuple[int, ...] = (10, 10),
@@ -147,6 +151,7 @@ class SpecialistRegressor(RegressorMixin, Committee):
     ) -> None:
         self.n_experts = n_experts
         self.utility = utility
+        self.noise = noise
         self.expert = expert
         self.expert_hidden = expert_hidden
         self.selector_hidden = selector_hidden
@@ -251,7 +256,7 @@ class SpecialistRegressor(RegressorMixin, Committee):
         ndarray of shape (n_samples,)
         """
         check_is_fitted(self)
-        X, y = validate_data(
+        _, y = validate_data(
             self,
             X,
             self.predict(X) if y is None else y,
@@ -291,6 +296,11 @@ class SpecialistRegressor(RegressorMixin, Committee):
     _numeric = True
     noise_: np.ndarray
     _noise_mass: np.ndarray | None
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
 
     def _columns(self, y: np.ndarray, *, reset: bool) -> np.ndarray:
         """Return targets with one column for each output."""
@@ -361,6 +371,13 @@ class SpecialistRegressor(RegressorMixin, Committee):
     def _mixture(self, hierarchy: Hierarchy, x: Float[Array, "n d"]) -> Gaussian:
         return _mixture(hierarchy, x)
 
+    def _expert(self, n_features: int, key: Array) -> Expert:
+        if check.choice("noise", self.noise, ("constant", "varying")) == "varying":
+            return super()._expert(n_features, key)
+        n_targets = len(self.target_scaler_.mean_)
+        network = self._network(n_features, n_targets, key)
+        return SteadyExpert(network, jax.device_put(np.zeros(n_targets, np.float32)))
+
     def _head(self) -> Callable[[Array], Family]:
         return gaussian
 
@@ -369,10 +386,30 @@ class SpecialistRegressor(RegressorMixin, Committee):
         return 2 * len(self.target_scaler_.mean_)
 
 
+class SteadyExpert(Expert):
+    """An expert whose network gives the mean, and whose deviation is the same for all inputs.
+
+    An expert whose deviation may vary would rather fit one part of its region well and call the
+    rest noise than bend to the truth.
+    """
+
+    network: Callable[..., Array]
+    log_scale: Float[Array, " d"]
+
+    def __call__(self, x: PyTree[Array], *, key: Key[Array, ""] | None = None) -> Gaussian:
+        mean = self.network(x, key=key)
+        return Gaussian(mean, jnp.broadcast_to(bounded(self.log_scale), mean.shape))
+
+
+def bounded(log_scale: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Return log-deviations within ±`WIDEST`."""
+    return WIDEST * jnp.tanh(log_scale / WIDEST)
+
+
 def gaussian(outputs: Float[Array, "..."]) -> Gaussian:
     """Read the first half of a network's outputs as means, the second as log-deviations."""
     mean, log_scale = jnp.split(outputs, 2, axis=-1)
-    return Gaussian(mean, WIDEST * jnp.tanh(log_scale / WIDEST))
+    return Gaussian(mean, bounded(log_scale))
 
 
 class Calibrated(Expert):

@@ -1,0 +1,73 @@
+"""Samples, and what experts need to know of them."""
+
+from typing import NamedTuple, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+
+def single(value: float | np.ndarray) -> Array:
+    """Return an array in single precision, converted on the host, which is quicker."""
+    return jax.device_put(np.asarray(value, np.float32))
+
+
+class Blocks(NamedTuple):
+    """Samples as columns, in blocks of equal size; those that only pad have no weight."""
+
+    x: Float[Array, "b d n"]
+    weight: Float[Array, "b n"]
+
+
+class Statistics(eqx.Module):
+    """What an expert needs to know of its samples: their mass, mean and scatter about the mean."""
+
+    mass: Float[Array, "*m"]
+    mean: Float[Array, "*m d"]
+    scatter: Float[Array, "*m d d"]
+
+
+class Exact(NamedTuple):
+    """The same in double precision, on the host."""
+
+    mass: np.ndarray
+    mean: np.ndarray
+    scatter: np.ndarray
+
+
+_Any = TypeVar("_Any", Statistics, Exact)
+
+
+def to_device(exact: Exact) -> Statistics:
+    """Return them in single precision on the device."""
+    return Statistics(*jax.device_put([leaf.astype(np.float32) for leaf in exact]))
+
+
+def to_host(statistics: Statistics) -> Exact:
+    """Return a copy in double precision."""
+    return Exact(*(np.array(leaf, float) for leaf in jax.tree.leaves(statistics)))
+
+
+def scale_up(statistics: Statistics, factor: Float[Array, ""]) -> Statistics:
+    """Return the statistics of `factor` times as many samples."""
+    return Statistics(statistics.mass * factor, statistics.mean, statistics.scatter * factor)
+
+
+def join(a: _Any, b: _Any) -> _Any:
+    """Return the statistics of the samples of both."""
+    mass = a.mass + b.mass
+    share = b.mass / (mass + (mass == 0))
+    shift = b.mean - a.mean
+    between = (a.mass * share)[..., None, None] * shift[..., :, None] * shift[..., None, :]
+    return type(a)(mass, a.mean + share[..., None] * shift, a.scatter + b.scatter + between)
+
+
+@jax.jit
+def blend(
+    old: Statistics, new: Statistics, rate: Float[Array, ""], total: Float[Array, ""]
+) -> Statistics:
+    """Return statistics of `total` mass, of which the share `rate` is as in the new ones."""
+    old_factor = (1.0 - rate) * total / jnp.sum(old.mass)
+    return join(scale_up(old, old_factor), scale_up(new, rate * total / jnp.sum(new.mass)))
