@@ -21,6 +21,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -116,27 +117,34 @@ def quality(seeds: int) -> None:
 
 def small() -> None:
     """Print the time of a fit to 1,024 samples once everything is compiled."""
-    X = four_gaussians(1024, 0)
-    models: dict[str, Callable[[int], Any]] = {
-        "specialists": lambda seed: specialists(4, seed),
-        "specialists, n_init=4": lambda seed: specialists(4, seed, n_init=4),
-        "GaussianMixture": lambda seed: GaussianMixture(4, random_state=seed),
-        "GaussianMixture, n_init=4": lambda seed: GaussianMixture(4, n_init=4, random_state=seed),
-        "BayesianGM": lambda seed: BayesianGaussianMixture(n_components=4, random_state=seed),
-    }
-    times: dict[str, list[float]] = {name: [] for name in models}
-    for repeat in range(51):
-        for name, make in models.items():
-            start = time.perf_counter()
-            make(repeat).fit(X)
-            times[name].append(time.perf_counter() - start)
-    print("\nsecond and later fits to 1,024 x 2, 4 components")
-    for name, seconds in times.items():
-        later = seconds[1:]
-        print(
-            f"  {name:26} {1e3 * statistics.median(later):6.1f} ms (least "
-            f"{1e3 * min(later):.1f}, first {1e3 * seconds[0]:.0f})"
-        )
+    for name, X, n in (
+        ("1,024 x 2, 4 components", four_gaussians(1024, 0), 4),
+        ("1,024 x 8, 16 components", large_data(1024)[0], 16),
+    ):
+        print(f"\nsecond and later fits to {name}")
+        models: dict[str, Callable[[int], Any]] = {
+            "specialists": partial(specialists, n),
+            "specialists, n_init=4": partial(specialists, n, n_init=4),
+            "GaussianMixture": lambda seed, n=n: GaussianMixture(n, random_state=seed),
+            "GaussianMixture, n_init=4": lambda seed, n=n: GaussianMixture(
+                n, n_init=4, random_state=seed
+            ),
+            "BayesianGM": lambda seed, n=n: BayesianGaussianMixture(
+                n_components=n, random_state=seed
+            ),
+        }
+        for model, make in models.items():
+            seconds = []
+            for seed in range(41):
+                start = time.perf_counter()
+                make(seed).fit(X)
+                seconds.append(time.perf_counter() - start)
+            later = seconds[1:]
+            print(
+                f"  {model:26} {1e3 * statistics.median(later):6.1f} ms (least "
+                f"{1e3 * min(later):.1f}, first {1e3 * seconds[0]:.0f})",
+                flush=True,
+            )
 
 
 def large_data(n: int) -> tuple[np.ndarray, np.ndarray]:

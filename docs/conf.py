@@ -16,7 +16,12 @@ html_title = project
 myst_heading_anchors = 3
 
 default_role = "literal"
-autodoc_default_options = {"members": True}
+# What scikit-learn adds to its estimators is described in its own documentation.
+requests = ("fit", "partial_fit", "predict", "predict_proba", "score")
+autodoc_default_options = {
+    "members": True,
+    "exclude-members": ", ".join(f"set_{method}_request" for method in requests),
+}
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
 # Plain lists: fields would look for a target for every word of a type written in prose.
