@@ -33,7 +33,8 @@ def test_the_readme_shows_the_examples_as_they_are(example):
 
 
 @pytest.mark.parametrize("code", snippets(README))
-def test_the_examples_of_the_readme_run(code):
+def test_the_examples_of_the_readme_run(code, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     exec(code, {})
 
 
