@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import logsumexp
-from jaxtyping import Array, Float, Key, PyTree
+from jaxtyping import Array, Float
 from scipy import special, stats
 from sklearn.base import RegressorMixin
 from sklearn.preprocessing import StandardScaler
@@ -27,6 +27,7 @@ from pinfactory.persistence import register
 from . import _questions as questions
 from . import _settings as check
 from ._committee import BLOCK, Committee, Table
+from ._gaussian_experts import WIDEST, Calibrated, SteadyExpert, gaussian
 from ._rows import Rows
 
 Routing = Literal["mixture", "best", "sampled"]
@@ -36,8 +37,6 @@ UTILITIES: dict[str, Utility] = {
     "squared_error": utilities.squared_error,
     "huber": utilities.huber,
 }
-# Standardised targets: a deviation below e⁻⁵ or above e⁵ is a sign of trouble, not of knowledge.
-WIDEST = 5.0
 
 
 @register("SpecialistRegressor")
@@ -384,44 +383,6 @@ class SpecialistRegressor(RegressorMixin, Committee):
     @property
     def _n_outputs(self) -> int:
         return 2 * len(self.target_scaler_.mean_)
-
-
-class SteadyExpert(Expert):
-    """An expert whose network gives the mean, and whose deviation is the same for all inputs.
-
-    An expert whose deviation may vary would rather fit one part of its region well and call the
-    rest noise than bend to the truth.
-    """
-
-    network: Callable[..., Array]
-    log_scale: Float[Array, " d"]
-
-    def __call__(self, x: PyTree[Array], *, key: Key[Array, ""] | None = None) -> Gaussian:
-        mean = self.network(x, key=key)
-        return Gaussian(mean, jnp.broadcast_to(bounded(self.log_scale), mean.shape))
-
-
-def bounded(log_scale: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Return log-deviations within ±`WIDEST`."""
-    return WIDEST * jnp.tanh(log_scale / WIDEST)
-
-
-def gaussian(outputs: Float[Array, "..."]) -> Gaussian:
-    """Read the first half of a network's outputs as means, the second as log-deviations."""
-    mean, log_scale = jnp.split(outputs, 2, axis=-1)
-    return Gaussian(mean, bounded(log_scale))
-
-
-class Calibrated(Expert):
-    """An expert with the deviation of its errors in place of that of its answers."""
-
-    expert: Expert | Hierarchy
-    log_noise: Float[Array, "m d"]
-
-    def __call__(self, x: PyTree[Array], *, key: Key[Array, ""] | None = None) -> Gaussian:
-        answer = self.expert(x, key=key)
-        assert isinstance(answer, Gaussian)
-        return Gaussian(answer.mean, self.log_noise)
 
 
 @eqx.filter_jit
