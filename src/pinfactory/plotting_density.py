@@ -97,7 +97,7 @@ class DensityDisplay(_Display):
         return self
 
 
-class PartitionDisplay(_Display):
+class ClusterDisplay(_Display):
     """Who answers where: a colour for each expert, mixed where they share responsibility."""
 
     labels: np.ndarray
@@ -113,7 +113,7 @@ class PartitionDisplay(_Display):
         margin: float = 0.1,
         ax: Axes | None = None,
         **options: Any,
-    ) -> "PartitionDisplay":
+    ) -> "ClusterDisplay":
         """Compute the responsibilities around samples and draw them.
 
         With more than two features only the samples are coloured. Parameters are those of
@@ -128,7 +128,7 @@ class PartitionDisplay(_Display):
         display.labels = estimator.predict(X)
         return display.plot(ax=ax, **options)
 
-    def plot(self, ax: Axes | None = None, **options: Any) -> "PartitionDisplay":
+    def plot(self, ax: Axes | None = None, **options: Any) -> "ClusterDisplay":
         """Draw; `options` go to Matplotlib's `scatter`."""
         ax = self._axes(ax)
         experts = np.arange(max(self.response.shape[-1], self.labels.max() + 1))

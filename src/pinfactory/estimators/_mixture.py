@@ -18,7 +18,7 @@ from pinfactory import density
 from pinfactory.core.families import NormalWishart
 from pinfactory.density import Frame, Mixture, MixtureInformation, Prices
 from pinfactory.persistence import register, save_model
-from pinfactory.plotting_density import DensityDisplay, PartitionDisplay
+from pinfactory.plotting_density import ClusterDisplay, DensityDisplay
 
 from . import _settings as check
 from ._rows import Rows, distinct
@@ -279,9 +279,9 @@ class SpecialistMixture(DensityMixin, BaseEstimator):
         """Draw the density over two features; options as in `DensityDisplay.from_estimator`."""
         return DensityDisplay.from_estimator(self, X, **options)
 
-    def plot_partition(self, X: Any, **options: Any) -> PartitionDisplay:
-        """Draw who answers where; options as in `PartitionDisplay.from_estimator`."""
-        return PartitionDisplay.from_estimator(self, X, **options)
+    def plot_partition(self, X: Any, **options: Any) -> ClusterDisplay:
+        """Draw who answers where; options as in `ClusterDisplay.from_estimator`."""
+        return ClusterDisplay.from_estimator(self, X, **options)
 
     def save(self, path: Any) -> None:
         """Write the fitted mixture to one file; `pinfactory.load` reads it back."""
