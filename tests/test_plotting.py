@@ -142,7 +142,12 @@ def test_two_features_of_a_regressor_show_lines_of_equal_value(X, ax):
 
 
 INFORMATION = CommitteeInformation(
-    1.2, 0.3, 0.9, np.array([0.5, 0.1, 0.7]), np.array([0.6, 0.398, 0.002]), 2.0
+    selector=1.2,
+    experts=0.3,
+    overall=0.9,
+    per_expert=np.array([0.5, 0.1, 0.7]),
+    responsibility=np.array([0.6, 0.398, 0.002]),
+    effective_experts=2.0,
 )
 
 

@@ -11,9 +11,10 @@ if TYPE_CHECKING:
         rate_utility_curve,
     )
     from pinfactory.persistence import load
-    from pinfactory.plotting import InformationDisplay, PartitionDisplay
+    from pinfactory.plotting import DensityDisplay, InformationDisplay, PartitionDisplay
 
 __all__ = [
+    "DensityDisplay",
     "InformationDisplay",
     "PartitionDisplay",
     "SpecialistClassifier",
@@ -23,7 +24,12 @@ __all__ = [
     "rate_utility_curve",
 ]
 
-_HOMES = {"load": "persistence", "InformationDisplay": "plotting", "PartitionDisplay": "plotting"}
+_HOMES = {
+    "load": "persistence",
+    "DensityDisplay": "plotting",
+    "InformationDisplay": "plotting",
+    "PartitionDisplay": "plotting",
+}
 
 
 def __getattr__(name: str) -> Any:

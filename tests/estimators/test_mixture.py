@@ -3,7 +3,6 @@
 import warnings
 
 import jax.numpy as jnp
-import matplotlib
 import numpy as np
 import pytest
 from scipy.integrate import quad
@@ -16,8 +15,6 @@ from sklearn.utils.estimator_checks import check_estimator
 import pinfactory
 from pinfactory import density
 from pinfactory.estimators import SpecialistMixture
-
-matplotlib.use("Agg")
 
 CENTRES = np.array([[-1.0, -1.0], [-1.0, 1.0], [1.0, 1.0], [1.0, -1.0]])
 VARIANCE = 0.15
@@ -248,93 +245,7 @@ def test_features_of_very_different_units_and_tight_clusters() -> None:
     assert np.isfinite(mixture.score_samples(data * [1e-4, 1e4])).all()
 
 
-# --------------------------------------------------------------------------------- awkward data
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        np.full((20, 2), 3.0),
-        np.repeat([[0.0, 1.0], [2.0, 3.0]], 50, axis=0),
-        np.column_stack([np.arange(50.0), 2 * np.arange(50.0)]),
-        np.column_stack([np.arange(50.0), np.full(50, 1e6)]),
-        np.arange(30.0)[:, None],
-        np.array([[0.0, 0.0], [1.0, 1.0]]),
-        np.vstack([np.random.default_rng(0).normal(size=(500, 2)), [[1e6, -1e6]]]),
-        np.vstack(
-            [np.random.default_rng(0).normal(size=(500, 2)), [[1e6, 0], [-1e6, 3], [0, 1e6]]]
-        ),
-        np.random.default_rng(0).normal(size=(10, 30)),
-        1e-300 * np.random.default_rng(0).normal(size=(50, 2)),
-    ],
-    ids=[
-        "one point",
-        "two points",
-        "collinear",
-        "constant feature",
-        "one feature",
-        "two rows",
-        "outlier",
-        "outliers",
-        "more features than rows",
-        "tiny",
-    ],
-)
-def test_awkward_data_have_a_sane_density(data: np.ndarray) -> None:
-    mixture = SpecialistMixture(4, random_state=0).fit(data)
-    for value in (mixture.means_, mixture.covariances_, mixture.weights_, mixture.lower_bound_):
-        assert np.isfinite(value).all()
-    assert np.isfinite(mixture.score_samples(data)).all()
-    # Far away, where even squares are infinite.
-    assert not np.isnan(mixture.score_samples(data + 1e200)).any()
-    np.testing.assert_allclose(mixture.predict_proba(data).sum(axis=1), 1.0)
-    assert np.isfinite(mixture.sample(10)[0]).all()
-
-
-def test_an_outlier_does_not_spoil_the_density_of_the_rest() -> None:
-    random = np.random.default_rng(0)
-    clean, held_out = random.normal(size=(500, 2)), random.normal(size=(500, 2))
-    mixture = SpecialistMixture(4, random_state=0).fit(np.vstack([clean, [[1e6, -1e6]]]))
-    assert mixture.score(held_out) > multivariate_normal(np.zeros(2)).logpdf(held_out).mean() - 0.5
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_values_that_are_not_finite_are_refused(X: np.ndarray, bad: float) -> None:
-    broken = X.copy()
-    broken[3, 1] = bad
-    with pytest.raises(ValueError, match=r"NaN|infinity"):
-        SpecialistMixture().fit(broken)
-
-
-def test_values_whose_squares_overflow_are_refused(X: np.ndarray) -> None:
-    with pytest.raises(ValueError, match="must be within"):
-        SpecialistMixture().fit(1e200 * X)
-
-
-def test_one_sample_is_refused() -> None:
-    with pytest.raises(ValueError, match="minimum of 2"):
-        SpecialistMixture().fit([[1.0, 2.0]])
-
-
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ({"n_experts": 0}, "n_experts"),
-        ({"beta_selector": 0.0}, "beta_selector"),
-        ({"beta_expert": -1.0}, "beta_expert"),
-        ({"df_prior": 1.0}, "df_prior"),
-        ({"strength_prior": 0.0}, "strength_prior"),
-        ({"max_iter": 0}, "max_iter"),
-        ({"tol": -1.0}, "tol"),
-        ({"n_init": 0}, "n_init"),
-    ],
-)
-def test_senseless_settings_are_refused(X: np.ndarray, setting: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=f"`{message}` must be"):
-        SpecialistMixture(**setting).fit(X)
-
-
-# ------------------------------------------------------------------------- weights, streams, blocks
+# --------------------------------------------------------------------------- scikit-learn's world
 
 
 def test_weights_are_the_same_as_repetition(X: np.ndarray) -> None:
@@ -342,55 +253,6 @@ def test_weights_are_the_same_as_repetition(X: np.ndarray) -> None:
     weighted = SpecialistMixture(4, random_state=0).fit(X, sample_weight=weight)
     repeated = SpecialistMixture(4, random_state=0).fit(np.repeat(X, weight, axis=0))
     np.testing.assert_allclose(weighted.score_samples(X), repeated.score_samples(X), atol=1e-7)
-
-
-def test_more_samples_than_a_block_give_the_same_as_one_block() -> None:
-    """Statistics summed block by block are those of NumPy over all samples at once."""
-    data = four_gaussians(30_000, 5)
-    mixture = SpecialistMixture(4, random_state=0, tol=1e-6, strength_prior=1e-6).fit(data)
-    probs = mixture.predict_proba(data)
-    mass = probs.sum(axis=0)
-    np.testing.assert_allclose(mixture.weights_, mass / mass.sum(), atol=1e-3)
-    np.testing.assert_allclose(mixture.means_, probs.T @ data / mass[:, None], atol=1e-3)
-    for m in range(4):
-        expected = np.cov(data.T, aweights=probs[:, m], ddof=0)
-        np.testing.assert_allclose(mixture.covariances_[m], expected, atol=1e-3)
-
-
-def test_a_stream_of_batches_comes_as_far_as_a_fit() -> None:
-    held_out = four_gaussians(10_000, 7)
-    stream = SpecialistMixture(4, random_state=0)
-    for seed in range(20):
-        stream.partial_fit(four_gaussians(500, 100 + seed))
-    truth = true_score(held_out)
-    assert abs(stream.score(held_out) - truth) < 0.005 * abs(truth)
-
-
-def test_a_fitted_mixture_goes_on_with_batches_that_drift(X: np.ndarray) -> None:
-    mixture = SpecialistMixture(4, random_state=0).fit(X)
-    moved = four_gaussians(1000, 8) + 0.3
-    before = mixture.score(moved)
-    for _ in range(5):
-        mixture.partial_fit(moved)
-    assert mixture.score(moved) > before
-
-
-def test_an_expert_between_two_clusters_is_divided() -> None:
-    """From a start in which two experts share a cluster and one has two, all four are found."""
-    data = four_gaussians(1000, 11) * 4
-    label = np.where(data[:, 1] > 0, np.where(data[:, 0] > 0, 2, 3), data[:, 0] > 4).astype(int)
-    rows = np.arange(len(data)), np.ones(len(data))
-    frame = density.Frame.of(data, rows)
-    samples = density.Samples.of(frame, data, rows)
-    start = density.hard_statistics(*samples.first(), label, 4)
-    prior = density.common_prior([start], 2.0)
-    prices = density.Prices(prior, np.float32(1.0), np.float32(1.0))
-    search = density.Search(
-        samples, prices, tol=1e-4, max_iter=200, report=lambda n_iter, objective: None
-    )
-    search.choose([start])
-    search.grow(np.random.RandomState(0))
-    np.testing.assert_allclose(np.exp(search.best.experts.log_weight), 0.25, atol=0.05)
 
 
 def test_warm_start_goes_on_from_the_last_solution(X: np.ndarray) -> None:
@@ -419,9 +281,6 @@ def test_interruption_keeps_what_has_been_found(
         mixture = SpecialistMixture(4, random_state=0).fit(X)
     assert not mixture.converged_
     assert np.isfinite(mixture.score(X))
-
-
-# --------------------------------------------------------------------------- scikit-learn's world
 
 
 def test_all_estimator_checks_pass() -> None:
@@ -464,14 +323,3 @@ def test_a_file_holds_everything(mixture: SpecialistMixture, X: np.ndarray, tmp_
 def test_an_unfitted_mixture_cannot_be_saved(tmp_path) -> None:
     with pytest.raises(NotFittedError):
         SpecialistMixture().save(tmp_path / "mixture.pin")
-
-
-@pytest.mark.parametrize("d", [1, 2, 3])
-def test_pictures_show_the_density_and_the_partition(d: int) -> None:
-    data = np.random.default_rng(0).normal(size=(100, d)) + 4 * np.arange(100)[:, None] % 8
-    mixture = SpecialistMixture(2, random_state=0).fit(data)
-    display = mixture.plot_density(data, resolution=20)
-    side = (display.grid[-1] - display.grid[0]) / 19
-    assert display.response.sum() * np.prod(side) == pytest.approx(1.0, abs=0.1)
-    assert mixture.plot_partition(data, resolution=20).ax_.collections
-    matplotlib.pyplot.close("all")

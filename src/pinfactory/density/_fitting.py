@@ -4,17 +4,20 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from pinfactory.core.families import NormalWishart
 
-from ._ascent import Ascent, ascend
+from ._ascent import Ascent, ascend, ascend_best
 from ._experts import Prices
 from ._frame import RIDGE, Frame, Rows
-from ._merging import likely_pairs, survey, without_superfluous, worth
+from ._merging import Pairs, departed, known_to, likely_pairs, may_depart, may_merge, merged, worth
 from ._seeding import hard_statistics, partition
 from ._splitting import divided
-from ._statistics import Blocks, Exact, Statistics, to_device
+from ._statistics import Blocks, Exact, Statistics, to_single
+from ._survey import Survey, survey
 
 # How many times as long each part of the data is as the one before.
 GROWTH = 4
@@ -34,7 +37,9 @@ class Samples(NamedTuple):
     def of(cls, frame: Frame, x: np.ndarray, rows: Rows) -> "Samples":
         """Bring chosen rows of a table to the device, in the coordinates of `frame`."""
         columns, weights, n_blocks = frame.blocks(x, rows)
-        return cls(Blocks(*jax.device_put((columns, weights))), n_blocks)
+        blocks = Blocks(columns, weights)
+        # Compiled functions take a little from the host quicker than `jax.device_put` brings it.
+        return cls(blocks if n_blocks == 1 else jax.device_put(blocks), n_blocks)
 
     def first(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the samples of the first block (as columns) and their weights, on the host."""
@@ -77,8 +82,20 @@ def common_prior(
         )
         strength = min(0.01, d / max(apart / mass, 1.0))
     root = np.linalg.cholesky(precision / df)
-    parameters = np.zeros(d), root, np.asarray(df), np.asarray(strength)
-    return NormalWishart(*jax.device_put([a.astype(np.float32) for a in parameters]))
+    return _single(
+        np.zeros(d, np.float32), root.astype(np.float32), np.float32(df), np.float32(strength)
+    )
+
+
+@jax.jit
+def _single(
+    mean: Float[Array | np.ndarray, " d"],
+    root: Float[Array | np.ndarray, "d d"],
+    df: Float[Array | np.float32, ""],
+    strength: Float[Array | np.float32, ""],
+) -> NormalWishart:
+    """Return the family on the device: several times quicker than `jax.device_put`."""
+    return NormalWishart(*map(jnp.asarray, (mean, root, df, strength)))
 
 
 class Search:
@@ -101,8 +118,15 @@ class Search:
 
     def choose(self, partitions: list[Exact]) -> None:
         """Learn from the first block from every partition, and keep the best."""
-        ascents = [self._ascend(to_device(part)) for part in partitions]
-        self.best = max(ascents, key=lambda ascent: float(ascent.objective))
+        if len(partitions) == 1:
+            self.climb(to_single(partitions[0]))
+            return
+        starts = to_single(Exact(*(np.stack(leaves) for leaves in zip(*partitions, strict=True))))
+        tol, most = np.float32(self.tol), np.int32(self._patience(0))
+        ascent, n_iter = ascend_best(starts, self.prices, self.samples.blocks, tol, most)
+        # All but the best have come to their end.
+        self.n_iter += int(n_iter) - int(ascent.n_iter)
+        self._follow(ascent)
 
     def grow(self, random: np.random.RandomState | None) -> None:
         """Learn from more and more blocks: most of the way is made on few.
@@ -120,7 +144,7 @@ class Search:
 
     def climb(self, statistics: Statistics) -> None:
         """Learn until the objective stands still."""
-        self.best = self._ascend(statistics)
+        self._follow(self._call(statistics, -np.inf, self._patience(0)))
 
     def neglect(self) -> None:
         """Dismiss experts as long as that raises the free energy."""
@@ -129,9 +153,7 @@ class Search:
 
     def hire(self, random: np.random.RandomState) -> None:
         """Let dismissed experts take over a part of another's work where that is better."""
-        while (
-            statistics := divided(self.best, self.prices, *self.samples.first(), random)
-        ) is not None:
+        while (statistics := self._more(random)) is not None:
             before = self.best
             self.climb(statistics)
             if worth(self.best) <= worth(before):
@@ -143,17 +165,35 @@ class Search:
         self.n_blocks = self.samples.n_blocks
         return self._call(statistics, -np.inf, 1)
 
-    def _ascend(self, statistics: Statistics) -> Ascent:
-        objective, n_iter, self.converged = -np.inf, 0, False
-        patience = max(1, BLOCKS_PER_CALL // self.n_blocks)
-        while n_iter < self.max_iter and not self.converged:
-            ascent = self._call(statistics, objective, min(patience, self.max_iter - n_iter))
-            statistics, objective = ascent.seen, float(ascent.objective)
-            n_iter += int(ascent.n_iter)
-            self.converged = float(ascent.change) < self.tol
+    def survey(self, ascent: Ascent, pairs: Pairs) -> Survey:
+        """Look whether experts are superfluous."""
+        return survey(
+            ascent.experts,
+            to_single(pairs.joint),
+            self.prices,
+            self.samples.blocks,
+            np.int32(self.n_blocks),
+            pairs.a.astype(np.int32),
+            pairs.b.astype(np.int32),
+        )
+
+    def _follow(self, ascent: Ascent) -> None:
+        """Go on with an ascent until the objective stands still."""
+        n_iter = int(ascent.n_iter)
+        while True:
+            objective, change = float(ascent.objective), float(ascent.change)
             self.report(int(ascent.n_iter), objective)
+            self.converged = change < self.tol
+            if self.converged or n_iter >= self.max_iter:
+                break
+            ascent = self._call(ascent.seen, objective, self._patience(n_iter))
+            n_iter += int(ascent.n_iter)
         self.n_iter += n_iter
-        return ascent
+        self.best = ascent
+
+    def _patience(self, n_iter: int) -> int:
+        """Return how many iterations to take at once, after so many."""
+        return min(max(1, BLOCKS_PER_CALL // self.n_blocks), self.max_iter - n_iter)
 
     def _call(self, statistics: Statistics, objective: float, max_iter: int) -> Ascent:
         return ascend(
@@ -167,15 +207,20 @@ class Search:
         )
 
     def _fewer(self) -> Statistics | None:
-        if np.count_nonzero(np.asarray(self.best.seen.mass)) < 2:
+        known = known_to(self.best)
+        if np.count_nonzero(known.mass) < 2:
             return None
-        pairs = likely_pairs(self.best.seen, self.prices)
-        surveyed = survey(
-            self.best.experts,
-            self.prices.beta_selector,
-            self.samples.blocks,
-            np.int32(self.n_blocks),
-            pairs.a.astype(np.int32),
-            pairs.b.astype(np.int32),
-        )
-        return without_superfluous(self.best, self.prices, surveyed, pairs)
+        pairs = likely_pairs(known, self.prices)
+        if not may_merge(known, pairs) and not may_depart(known, self.best, self.prices):
+            return None
+        surveyed = self.survey(self.best, pairs)
+        fewer = merged(known, self.best, self.prices, surveyed, pairs)
+        if fewer is not None:
+            return fewer
+        return departed(known, self.best, self.prices, surveyed)
+
+    def _more(self, random: np.random.RandomState) -> Statistics | None:
+        # Whether a division that the first block suggests is really better, all blocks will say.
+        known, experts = known_to(self.best), self.best.experts
+        samples = self.samples.first()
+        return divided(experts, known, self.prices, *samples, random, extrapolate=True)

@@ -2,126 +2,123 @@
 
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import logsumexp, xlogy
-from jaxtyping import Array, Float, Int
-from scipy.special import multigammaln
-from scipy.special import xlogy as numpy_xlogy
+from scipy.special import multigammaln, xlogy
 
 from ._ascent import Ascent
-from ._experts import Experts, Prices, selector_logits, whitened
-from ._statistics import Blocks, Exact, Statistics, join, to_device, to_host
+from ._experts import Prices
+from ._statistics import Exact, Statistics, join, to_host, to_single
+from ._survey import Survey
 
 # Pairs that are looked at closely, for each expert there is.
-PAIRS_PER_EXPERT = 2
-
-
-class Survey(NamedTuple):
-    """What a look at all samples says about experts and pairs of them, in nats.
-
-    Attributes
-    ----------
-    single, pair
-        Σ_x r log r of every expert, r = p(m|x), and of the joint responsibility of pairs.
-    left
-        Σ_x log(1 − r) of every expert: what its departure leaves to the others.
-    """
-
-    single: Float[Array, " m"]
-    pair: Float[Array, " pairs"]
-    left: Float[Array, " m"]
-
-
-@jax.jit
-def survey(
-    experts: Experts,
-    beta_selector: Float[Array | np.float32, ""],
-    blocks: Blocks,
-    n_blocks: Int[Array | np.int32, ""],
-    a: Int[Array | np.ndarray, " pairs"],
-    b: Int[Array | np.ndarray, " pairs"],
-) -> Survey:
-    """Take the survey over the first blocks, for the pairs (a, b) of experts."""
-
-    def add(i: Int[Array, ""], sums: Survey) -> Survey:
-        x, weight = blocks.x[i], blocks.weight[i]
-        logits = selector_logits(experts, beta_selector, whitened(experts.posterior, x))
-        total = logsumexp(logits, axis=0)
-        r = jnp.exp(logits - total)
-        joint = r[a] + r[b]
-        # What is left without the most responsible expert is too small to be 1 − r.
-        first = jnp.argmax(logits, axis=0) == jnp.arange(len(logits))[:, None]
-        others = logsumexp(jnp.where(first, -jnp.inf, logits), axis=0)
-        left = jnp.where(first, others - total, jnp.log1p(-jnp.where(first, 0.0, r)))
-        seen = Survey(
-            xlogy(r, r) @ weight,
-            xlogy(joint, joint) @ weight,
-            left @ weight,
-        )
-        return jax.tree.map(jnp.add, sums, seen)
-
-    nothing = jnp.zeros_like(experts.log_weight)
-    start = Survey(nothing, jnp.zeros(a.shape), nothing)
-    return jax.lax.fori_loop(0, n_blocks, add, start)
+PAIRS_PER_EXPERT = 1
+# Samples of a pair that a part of all samples has to hold to say anything about it.
+FEWEST = 20
 
 
 class Pairs(NamedTuple):
-    """Pairs of experts, and what merging them adds to the free energy if they share no sample."""
+    """Pairs of experts, what both know, and what merging them would add if they shared no sample.
+
+    Samples that a pair shares lessen the gain.
+    """
 
     a: np.ndarray
     b: np.ndarray
+    joint: Exact
     gain: np.ndarray
 
 
-def likely_pairs(statistics: Statistics, prices: Prices) -> Pairs:
-    """Return the pairs that may gain most by merging: always the same number of them.
-
-    Samples that a pair shares can only lessen the gain.
-    """
-    exact = to_host(statistics)
-    asked = np.flatnonzero(exact.mass)
+def likely_pairs(statistics: Exact, prices: Prices) -> Pairs:
+    """Return the pairs that may gain most by merging: always the same number of them."""
+    asked = np.flatnonzero(statistics.mass)
     a, b = (asked[i] for i in np.triu_indices(len(asked), 1))
-    gain = merging_gain(exact, prices, a, b, exact.mass.sum())
-    n_pairs = PAIRS_PER_EXPERT * len(exact.mass)
+    gain = merging_gain(statistics, prices, a, b)
+    n_pairs = PAIRS_PER_EXPERT * len(statistics.mass)
     order = np.resize(np.argsort(-gain)[:n_pairs], n_pairs)
-    return Pairs(a[order], b[order], gain[order])
+    a, b = a[order], b[order]
+    return Pairs(a, b, join(_take(statistics, a), _take(statistics, b)), gain[order])
 
 
-def without_superfluous(
-    ascent: Ascent, prices: Prices, surveyed: Survey, pairs: Pairs
+def may_merge(statistics: Exact, pairs: Pairs) -> bool:
+    """Return whether a pair may be worth more as one."""
+    return bool(pairs.gain.max() + toll_of(float(statistics.mass.sum())) > 0.0)
+
+
+def merged(
+    statistics: Exact, ascent: Ascent, prices: Prices, surveyed: Survey, pairs: Pairs
 ) -> Statistics | None:
-    """Return what fewer experts see whose free energy is larger; None if there are no such.
+    """Return statistics in which pairs are one expert whose free energy is larger, the best first.
 
-    Besides its KL(q‖p₀) an expert has to be worth ½ log N nats, the description of its share p(m).
-    Merges are tried first, the best ones first, then the departure of one expert.
+    None if there are no such pairs. Besides its KL(q‖p₀) an expert has to be worth ½ log N nats,
+    the description of its share p(m). If the last look was at n < N samples, then what it says is
+    an estimate: two of its standard errors are taken off, and it has to show enough of the pair.
     """
-    seen = to_host(ascent.seen)
-    total = float(seen.mass.sum())
-    toll = toll_of(total)
-    a, b, gain = pairs
-    single, pair, left = (np.asarray(part, float) for part in surveyed)
-    beta_selector, beta_expert = float(prices.beta_selector), float(prices.beta_expert)
-    gain = gain + toll + (single[a] + single[b] - pair) / beta_selector
-    free = np.full(len(seen.mass), True)
+    mass = np.asarray(ascent.seen.mass, float)
+    total, seen = float(statistics.mass.sum()), float(mass.sum())
+    change, squares, joint = (np.asarray(part, float) for part in surveyed[:3])
+    # Sums in single precision differ a little.
+    complete = seen > 0.999 * total
+    variance = np.maximum(squares - change**2 / seen, 0.0) * (0.0 if complete else 1 - seen / total)
+    divergence = np.asarray(ascent.divergence, float)
+    price = (divergence[pairs.a] + divergence[pairs.b] - joint) / float(prices.beta_expert)
+    gain = (change - 2.0 * np.sqrt(variance)) * total / seen + price + toll_of(total)
+    gain[(mass[pairs.a] + mass[pairs.b] < FEWEST) & (not complete)] = -np.inf
+    free = np.full(len(statistics.mass), True)
+    fewer = Exact(*(leaf.copy() for leaf in statistics))
     for best in np.argsort(-gain):
-        i, j = a[best], b[best]
+        i, j = pairs.a[best], pairs.b[best]
         # Merging one pair changes what other pairs of the same experts are worth.
         if gain[best] > 0.0 and free[i] and free[j]:
             free[[i, j]] = False
-            for leaf, joint in zip(seen, join(_take(seen, i), _take(seen, j)), strict=True):
-                leaf[i], leaf[j] = joint, 0.0
-    if free.all():
-        share = np.minimum(seen.mass / total, 1.0 - 1e-12)
-        gain = toll + np.asarray(ascent.divergence, float) / beta_expert
-        gain += (left - total * np.log1p(-share)) / beta_selector
-        worst = int(np.argmax(np.where(share > 0, gain, -np.inf)))
-        if gain[worst] <= 0.0:
-            return None
-        for leaf in seen:
-            leaf[worst] = 0.0
-    return to_device(seen)
+            for leaf, part in zip(fewer, pairs.joint, strict=True):
+                leaf[i], leaf[j] = part[best], 0.0
+    return None if free.all() else to_single(fewer)
+
+
+def departed(
+    statistics: Exact, ascent: Ascent, prices: Prices, surveyed: Survey
+) -> Statistics | None:
+    """Return statistics without the expert whose departure raises the free energy most.
+
+    None if none does. The last look has to have been at all the samples.
+    """
+    total = float(statistics.mass.sum())
+    share = np.minimum(statistics.mass / total, 1.0 - 1e-12)
+    gain = toll_of(total) + np.asarray(ascent.divergence, float) / float(prices.beta_expert)
+    gain += (np.asarray(surveyed.left) - total * np.log1p(-share)) / float(prices.beta_selector)
+    worst = int(np.argmax(np.where(share > 0, gain, -np.inf)))
+    if gain[worst] <= 0.0:
+        return None
+    fewer = Exact(*(leaf.copy() for leaf in statistics))
+    for leaf in fewer:
+        leaf[worst] = 0.0
+    return to_single(fewer)
+
+
+def may_depart(statistics: Exact, ascent: Ascent, prices: Prices) -> bool:
+    """Return whether the departure of an expert may raise the free energy at all.
+
+    Every r has −log(1 − r) ≥ 2r − 0.45 h(r), h the entropy of r and 1 − r in nats, which is no more
+    than that of p(m|x). Where responsibilities are clear, no closer look is needed.
+    """
+    mass = np.asarray(ascent.seen.mass, float)
+    total, beta = float(statistics.mass.sum()), float(prices.beta_selector)
+    asked = statistics.mass > 0
+    share = np.minimum(statistics.mass[asked] / total, 1.0 - 1e-12)
+    log_weight = np.asarray(ascent.experts.log_weight, float)[asked]
+    # The mean of log p(m|x)/p(m) is what the selector pays.
+    paid = beta * (float(ascent.utility) - float(ascent.value))
+    entropy = max(0.0, -paid - float(mass[asked] @ log_weight))
+    gain = toll_of(total) + np.asarray(ascent.divergence, float)[asked] / float(prices.beta_expert)
+    gain += (0.45 * entropy - 2.0 * mass[asked] - total * np.log1p(-share)) / beta
+    return bool((gain > 0.0).any())
+
+
+def known_to(ascent: Ascent) -> Exact:
+    """Return what the experts learned from, nothing for those whom nobody asks."""
+    exact = to_host(ascent.taught)
+    exact.mass[np.isneginf(ascent.experts.log_weight)] = 0.0
+    return exact
 
 
 def toll_of(total: float) -> float:
@@ -136,21 +133,16 @@ def worth(ascent: Ascent) -> float:
     return float(ascent.objective) * total - np.count_nonzero(mass) * toll_of(total)
 
 
-def merging_gain(
-    statistics: Exact, prices: Prices, a: np.ndarray, b: np.ndarray, total: float
-) -> np.ndarray:
-    """Return what merging pairs adds to the free energy of `total` samples if they share none.
+def merging_gain(statistics: Exact, prices: Prices, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return what merging pairs adds to the free energy if they share no sample.
 
     The best free energy of an expert is the log-evidence of its samples; a joint expert has the
-    samples of both.
+    samples of both. The selector saves (n_a + n_b) H(π)/β₁, π = n_a/(n_a + n_b).
     """
-
-    def value(part: Exact) -> np.ndarray:
-        chosen = numpy_xlogy(part.mass, part.mass / total) / float(prices.beta_selector)
-        return _log_evidence(part, prices) + chosen
-
     joint = join(_take(statistics, a), _take(statistics, b))
-    values = value(Exact(*(np.concatenate(both) for both in zip(statistics, joint, strict=True))))
+    both = Exact(*(np.concatenate(parts) for parts in zip(statistics, joint, strict=True)))
+    values = _log_evidence(both, prices)
+    values += xlogy(both.mass, both.mass) / float(prices.beta_selector)
     alone, together = np.split(values, [len(statistics.mass)])
     return together - alone[a] - alone[b]
 

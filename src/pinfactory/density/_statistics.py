@@ -9,24 +9,19 @@ import numpy as np
 from jaxtyping import Array, Float
 
 
-def single(value: float | np.ndarray) -> Array:
-    """Return an array in single precision, converted on the host, which is quicker."""
-    return jax.device_put(np.asarray(value, np.float32))
-
-
 class Blocks(NamedTuple):
     """Samples as columns, in blocks of equal size; those that only pad have no weight."""
 
-    x: Float[Array, "b d n"]
-    weight: Float[Array, "b n"]
+    x: Float[Array | np.ndarray, "b d n"]
+    weight: Float[Array | np.ndarray, "b n"]
 
 
 class Statistics(eqx.Module):
     """What an expert needs to know of its samples: their mass, mean and scatter about the mean."""
 
-    mass: Float[Array, "*m"]
-    mean: Float[Array, "*m d"]
-    scatter: Float[Array, "*m d d"]
+    mass: Float[Array | np.ndarray, "*m"]
+    mean: Float[Array | np.ndarray, "*m d"]
+    scatter: Float[Array | np.ndarray, "*m d d"]
 
 
 class Exact(NamedTuple):
@@ -40,9 +35,9 @@ class Exact(NamedTuple):
 _Any = TypeVar("_Any", Statistics, Exact)
 
 
-def to_device(exact: Exact) -> Statistics:
-    """Return them in single precision on the device."""
-    return Statistics(*jax.device_put([leaf.astype(np.float32) for leaf in exact]))
+def to_single(exact: Exact) -> Statistics:
+    """Return them in single precision; compiled functions bring them to the device quickest."""
+    return Statistics(*(leaf.astype(np.float32) for leaf in exact))
 
 
 def to_host(statistics: Statistics) -> Exact:
@@ -66,7 +61,10 @@ def join(a: _Any, b: _Any) -> _Any:
 
 @jax.jit
 def blend(
-    old: Statistics, new: Statistics, rate: Float[Array, ""], total: Float[Array, ""]
+    old: Statistics,
+    new: Statistics,
+    rate: Float[Array | np.float32, ""],
+    total: Float[Array | np.float32, ""],
 ) -> Statistics:
     """Return statistics of `total` mass, of which the share `rate` is as in the new ones."""
     old_factor = (1.0 - rate) * total / jnp.sum(old.mass)

@@ -1,35 +1,27 @@
 """`SpecialistMixture`: a density as a committee of experts on Gaussians."""
 
 import warnings
-from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any, no_type_check
 
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
-from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, validate_data
 from tqdm.auto import tqdm
 
 from pinfactory import density
 from pinfactory.core.families import NormalWishart
-from pinfactory.density import Frame, Mixture, MixtureInformation, Prices
-from pinfactory.persistence import register, save_model
-from pinfactory.plotting_density import ClusterDisplay, DensityDisplay
+from pinfactory.density import Frame, Mixture, Prices
+from pinfactory.persistence import register
 
 from . import _settings as check
+from ._information import MixtureInformation
+from ._mixture_answers import MixtureAnswers
 from ._rows import Rows, distinct
-
-# How fast older batches fade in `partial_fit`: a batch that is the share s of all samples so far
-# counts s^0.6. Online EM converges with exponents between ½ and 1.
-FADING = 0.6
 
 
 @register("SpecialistMixture")
-class SpecialistMixture(DensityMixin, BaseEstimator):
+class SpecialistMixture(MixtureAnswers):
     """Estimate a density with experts that each know one Gaussian and a selector that assigns them.
 
     Every expert is a Normal–Wishart distribution q_m(μ, Λ) over the mean and precision of a
@@ -169,17 +161,20 @@ class SpecialistMixture(DensityMixin, BaseEstimator):
         """
         X, rows = self._checked(X, sample_weight, reset=True)
         known = self.mixture_ if self.warm_start and hasattr(self, "mixture_") else None
+        random = check_random_state(self.random_state)
         with tqdm(desc=type(self).__name__, unit="iteration", disable=not self.verbose) as bar:
-            frame, search = self._begin(X, rows, known, bar)
+            frame, search = self._begin(X, rows, known, random, bar)
+            if known is not None:
+                search.climb(known.statistics)
             try:
-                search.grow(check_random_state(self.random_state) if self.neglect else None)
+                search.grow(random if self.neglect else None)
                 if self.beta_selector > 1.0:
                     search.prices = self._prices(search.prices.prior, self.beta_selector)
                     search.climb(search.best.seen)
             except KeyboardInterrupt:
                 # What has been found so far is a density as well.
                 search.converged = False
-        self._finish(frame, search)
+        self._finish(frame, search, search.best.seen)
         if not search.converged:
             warnings.warn(
                 f"The objective still rose by more than tol={self.tol} in the last iteration: "
@@ -194,7 +189,8 @@ class SpecialistMixture(DensityMixin, BaseEstimator):
 
         The first batch sets the coordinates, the prior and the start, so it should be a fair sample
         with many more rows than experts. Later ones are added to running statistics in which old
-        batches fade, because their responsibilities were worse. No expert is dismissed.
+        batches fade, because their responsibilities were worse. Experts are merged when all batches
+        together say so, and an idle one is hired when a batch on its own does.
 
         Parameters
         ----------
@@ -207,86 +203,26 @@ class SpecialistMixture(DensityMixin, BaseEstimator):
         """
         known = getattr(self, "mixture_", None)
         X, rows = self._checked(X, sample_weight, reset=known is None)
+        random = check_random_state(self.random_state)
+        choosy = random if self.neglect else None
         with tqdm(disable=True) as bar:
-            frame, search = self._begin(X, rows, known, bar)
+            frame, search = self._begin(X, rows, known, random, bar)
+        hardened = self._prices(search.prices.prior, self.beta_selector)
         if known is None:
-            search.grow(None)
-        search.prices = self._prices(search.prices.prior, self.beta_selector)
-        batch = search.look(search.best.seen if known is None else known.statistics).seen
-        if known is not None:
-            before, now = float(jnp.sum(known.statistics.mass)), float(rows.weight.sum())
-            rate, total = (now / (before + now)) ** FADING, before + now
-            batch = density.blend(
-                known.statistics, batch, density.single(rate), density.single(total)
-            )
-        search.best = search.look(batch)
+            search.grow(choosy)
+            search.prices = hardened
+            search.best = search.look(search.best.seen)
+            statistics = search.best.seen
+        else:
+            statistics = density.follow(search, known.statistics, hardened, choosy)
+            search.converged = self.converged_
         search.n_iter = getattr(self, "n_iter_", 0) + 1
-        self._finish(frame, search)
+        self._finish(frame, search, statistics)
         return self
 
     def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> np.ndarray:
         """Fit, and return the index of the most responsible expert for each sample."""
         return self.fit(X, y, sample_weight).predict(X)
-
-    # ------------------------------------------------------------------ questions to a fitted one
-
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Return p(m|x) ∝ p(m) exp(β₁ E_q[log N(x|μ, Λ⁻¹)]) (equation 3)."""
-        logits = self._ask(Mixture.log_responsibilities, X)
-        probs = np.exp(logits - logits.max(axis=1, keepdims=True))
-        return probs / probs.sum(axis=1, keepdims=True)
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Return the index of the most responsible expert for each sample."""
-        return self._ask(Mixture.log_responsibilities, X).argmax(axis=1)
-
-    def free_energy(self, X: Any) -> np.ndarray:
-        """Return f(x, m) = E_q[log N(x|μ, Λ⁻¹)] − KL(q_m‖p₀)/(β₂ n_m), in nats.
-
-        An expert pays for what it learned once, and the n_m samples it is responsible for share
-        the price. An expert nobody asks has −∞.
-        """
-        utility = self._ask(Mixture.utilities, X)
-        asked = self.weights_ > 0
-        mass = np.where(asked, np.asarray(self.mixture_.statistics.mass, float), 1.0)
-        price = self.information_.per_expert * np.log(2.0) / (self.beta_expert * mass)
-        return np.where(asked, utility - price, -np.inf)
-
-    def score_samples(self, X: Any) -> np.ndarray:
-        """Return the log-density of each sample, in the units of X."""
-        return self._ask(Mixture.log_density, X)
-
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return the mean log-density of the samples."""
-        return float(np.average(self.score_samples(X), weights=sample_weight))
-
-    def sample(self, n_samples: int = 1) -> tuple[np.ndarray, np.ndarray]:
-        """Draw samples from the density; return them and the experts they come from."""
-        check_is_fitted(self)
-        n_samples = check.integer("n_samples", n_samples, 1)
-        return self.mixture_.sample(n_samples, check_random_state(self.random_state))
-
-    def bic(self, X: Any) -> float:
-        """Return Bayes' information criterion on X; lower is better."""
-        scores = self.score_samples(X)
-        return float(np.log(len(scores)) * self._n_parameters() - 2.0 * scores.sum())
-
-    def aic(self, X: Any) -> float:
-        """Return Akaike's information criterion on X; lower is better."""
-        return float(2.0 * self._n_parameters() - 2.0 * self.score_samples(X).sum())
-
-    def plot_density(self, X: Any, **options: Any) -> DensityDisplay:
-        """Draw the density over two features; options as in `DensityDisplay.from_estimator`."""
-        return DensityDisplay.from_estimator(self, X, **options)
-
-    def plot_partition(self, X: Any, **options: Any) -> ClusterDisplay:
-        """Draw who answers where; options as in `ClusterDisplay.from_estimator`."""
-        return ClusterDisplay.from_estimator(self, X, **options)
-
-    def save(self, path: Any) -> None:
-        """Write the fitted mixture to one file; `pinfactory.load` reads it back."""
-        check_is_fitted(self)
-        save_model(self, path)
 
     # ----------------------------------------------------------------------------------- inside
 
@@ -312,75 +248,51 @@ class SpecialistMixture(DensityMixin, BaseEstimator):
         return X, distinct(X, np.empty((len(X), 0)), weight)
 
     def _begin(
-        self, X: np.ndarray, rows: Rows, known: Mixture | None, bar: Any
+        self,
+        X: np.ndarray,
+        rows: Rows,
+        known: Mixture | None,
+        random: np.random.RandomState,
+        bar: Any,
     ) -> tuple[Frame, density.Search]:
-        """Return coordinates, and a search in them that has made a start."""
+        """Return coordinates, and a search in them."""
 
         def report(n_iter: int, objective: float) -> None:
-            bar.set_postfix(objective=f"{objective + frame.log_det:.4g}", refresh=False)
-            bar.update(n_iter)
+            if not bar.disable:
+                bar.set_postfix(objective=f"{objective + frame.log_det:.4g}", refresh=False)
+                bar.update(n_iter)
 
         frame = Frame.of(X, rows) if known is None else known.frame
         samples = density.Samples.of(frame, X, rows)
         if known is None:
-            random = check_random_state(self.random_state)
             starts = density.starts(samples, frame, random, self.n_experts, self.n_init)
             df = float(X.shape[1]) if self.df_prior is None else self.df_prior
             prior = density.common_prior(starts, df, self.strength_prior)
         else:
-            starts, prior = [density.to_host(known.statistics)], known.prices.prior
-        prices = self._prices(prior, min(self.beta_selector, 1.0))
+            prior = known.prices.prior
         search = density.Search(
-            samples, prices, tol=self.tol, max_iter=self.max_iter, report=report
+            samples,
+            self._prices(prior, min(self.beta_selector, 1.0)),
+            tol=self.tol,
+            max_iter=self.max_iter,
+            report=report,
         )
-        search.choose(starts)
+        if known is None:
+            search.choose(starts)
         return frame, search
 
     def _prices(self, prior: NormalWishart, beta_selector: float) -> Prices:
         return Prices(prior, np.float32(beta_selector), np.float32(self.beta_expert))
 
-    def _finish(self, frame: Frame, search: density.Search) -> None:
-        """Keep what has been found, and say what it is in the user's units."""
-        best = search.best
-        self.mixture_ = Mixture(frame, search.prices, best.experts, best.taught)
-        self.information_ = MixtureInformation.of(best, float(search.prices.beta_selector))
-        self.lower_bound_ = float(best.objective) + frame.log_det
+    def _finish(self, frame: Frame, search: density.Search, statistics: density.Statistics) -> None:
+        """Keep what has been found; the statistics are those of all samples so far."""
+        best, prices = search.best, search.prices
+        self.mixture_ = Mixture(frame, prices, best.experts, best.taught)
+        self.information_ = MixtureInformation.of(best, statistics, float(prices.beta_selector))
+        # Experts pay once for all samples so far, of which the last look may have been at a few.
+        price = np.asarray(best.divergence, float).sum() / float(prices.beta_expert)
+        gained = float(best.value) / np.asarray(best.seen.mass, float).sum()
+        self.lower_bound_ = gained - price / np.asarray(statistics.mass, float).sum()
+        self.lower_bound_ += frame.log_det
         self.n_iter_, self.converged_ = search.n_iter, search.converged
         self._describe()
-
-    def _describe(self) -> None:
-        self.weights_ = self.mixture_.weights
-        self.means_ = self.mixture_.means
-        self.covariances_ = self.mixture_.covariances
-        self.effective_experts_ = self.information_.effective_experts
-
-    def _ask(self, question: Callable[[Mixture, np.ndarray], np.ndarray], X: Any) -> np.ndarray:
-        check_is_fitted(self)
-        return question(self.mixture_, validate_data(self, X, reset=False, dtype=np.float64))
-
-    def _n_parameters(self) -> int:
-        """Count weights, means and covariances of the experts that are asked."""
-        d, asked = self.n_features_in_, int(np.sum(self.weights_ > 0))
-        return asked * (1 + d + d * (d + 1) // 2) - 1
-
-    # ------------------------------------------------------------------------------------ files
-
-    _plain = ("n_features_in_", "feature_names_in_", "n_iter_", "converged_", "lower_bound_")
-
-    def _to_file(self) -> tuple[dict[str, Any], PyTree]:
-        plain = {name: getattr(self, name) for name in self._plain if hasattr(self, name)}
-        meta = {"params": self.get_params(deep=False), "plain": plain}
-        meta["information"] = asdict(self.information_)
-        return meta | {"n_experts": len(self.weights_)}, self.mixture_.arrays()
-
-    @classmethod
-    def _from_file(
-        cls, meta: dict[str, Any], load: Callable[[PyTree], PyTree]
-    ) -> "SpecialistMixture":
-        model = cls(**meta["params"])
-        for name, value in meta["plain"].items():
-            setattr(model, name, value)
-        model.information_ = MixtureInformation(**meta["information"])
-        model.mixture_ = Mixture.of(load(Mixture.blank(meta["n_experts"], model.n_features_in_)))
-        model._describe()
-        return model

@@ -16,14 +16,14 @@ _IDLE = 0.005
 
 
 class InformationDisplay:
-    """How many bits a committee processes, and how its experts share the work.
+    """How many bits a committee or mixture processes, and how its experts share the work.
 
     Make it with `from_estimator`.
 
     Parameters
     ----------
-    information : CommitteeInformation
-        As in the attribute `information_` of a committee.
+    information : CommitteeInformation or MixtureInformation
+        As in the attribute `information_` of a committee or mixture.
 
     Attributes
     ----------
@@ -69,11 +69,11 @@ class InformationDisplay:
         return self
 
     def _draw_stages(self, ax: "Axes") -> None:
-        names = ("selector\nI(X;M)", "experts\nI(X;Y|M)", "overall\nI(X;Y)")
-        measured = self.information
-        values = [measured.selector, measured.experts, measured.overall]
-        _bars(ax, values, [INK, INK, GREY], [f"{value:.2f}" for value in values])
-        ax.set_yticks(range(3), names)
+        stages = self.information.stages()
+        values = list(stages.values())
+        colours = [INK, INK, GREY][: len(values)]
+        _bars(ax, values, colours, [f"{value:.2f}" for value in values])
+        ax.set_yticks(range(len(values)), list(stages))
         ax.set_xlabel("bits for each input")
         ax.set_title("Each stage", loc="left", fontweight="bold")
 
@@ -91,7 +91,7 @@ class InformationDisplay:
         shares.set_yticks(range(n_experts), [f"expert {m}" for m in range(n_experts)])
         bits.set_yticks([])
         shares.set_xlabel("share of the inputs p(m), %")
-        bits.set_xlabel("bits for each input, I(X;Y|M=m)")
+        bits.set_xlabel(measured.per_expert_label)
         shares.set_title(
             f"Each expert (as {measured.effective_experts:.1f} equally busy ones)",
             loc="left",

@@ -1,7 +1,6 @@
 """Who answers where: `PartitionDisplay`."""
 
 import itertools
-import numbers
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ from jaxtyping import Float
 from sklearn.base import is_classifier, is_regressor
 from sklearn.utils.validation import check_is_fitted
 
+from ._grid import feature_indices, feature_names, reach
 from ._style import GREY, INK, expert_colours, figure_of, new_axes, tidy
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ class PartitionDisplay:
         feature ``std`` and ``experts``, of a regressor; nothing for a density.
     points, y : ndarray
         The samples, and what was to be answered (or None).
+    owners : ndarray of shape (n_samples,)
+        Index of the most responsible expert of each sample.
     shares : ndarray of shape (n_experts,)
         Share of the samples that each expert handles.
     names : list of str
@@ -62,6 +64,7 @@ class PartitionDisplay:
         curves: dict[str, np.ndarray],
         points: np.ndarray,
         y: np.ndarray | None,
+        owners: np.ndarray,
         shares: np.ndarray,
         names: list[str],
         classes: np.ndarray | None,
@@ -72,6 +75,7 @@ class PartitionDisplay:
         self.curves = curves
         self.points = points
         self.y = y
+        self.owners = owners
         self.shares = shares
         self.names = names
         self.classes = classes
@@ -108,9 +112,9 @@ class PartitionDisplay:
         """
         check_is_fitted(estimator)
         columns = np.asarray(X, float)
-        names = _feature_names(estimator, columns.shape[1])
-        chosen = _feature_indices(features, names)
-        axes = [_reach(columns[:, i], grid_resolution) for i in chosen]
+        names = feature_names(estimator, columns.shape[1])
+        chosen = feature_indices(features, names)
+        axes = [reach(columns[:, i], grid_resolution) for i in chosen]
         mesh = np.meshgrid(*axes)
         points = np.tile(np.median(columns, axis=0), (mesh[0].size, 1))
         for i, values in zip(chosen, mesh, strict=True):
@@ -118,13 +122,15 @@ class PartitionDisplay:
         asked = type(X)(points, columns=X.columns) if hasattr(X, "columns") else points
         shape = mesh[0].shape
         responsibilities = np.asarray(estimator.responsibilities(asked))
+        of_samples = np.asarray(estimator.responsibilities(X))
         return cls(
             grid=axes,
             responsibilities=responsibilities.reshape(*shape, -1),
             curves=_answers(estimator, asked, shape),
             points=columns[:, chosen],
             y=None if y is None else np.asarray(y),
-            shares=np.mean(estimator.responsibilities(X), axis=0),
+            owners=of_samples.argmax(axis=1),
+            shares=of_samples.mean(axis=0),
             names=[names[i] for i in chosen],
             classes=estimator.classes_ if is_classifier(estimator) else None,
             note="the other features at their median" if len(chosen) < len(names) else "",
@@ -151,7 +157,9 @@ class PartitionDisplay:
         handles, _ = self.ax_.get_legend_handles_labels()
         colours = self._colours if "experts" in self.curves else self._pale
         for m, (colour, share) in enumerate(zip(colours, self.shares, strict=True)):
-            handles.append(Patch(color=tuple(colour), label=f"expert {m}: {share:.0%}"))
+            # Mixtures dismiss experts for good; one that merely has little to do is shown.
+            if share > 0.0:
+                handles.append(Patch(color=tuple(colour), label=f"expert {m}: {share:.0%}"))
         self.ax_.legend(
             handles=handles,
             loc="upper left",
@@ -211,7 +219,8 @@ class PartitionDisplay:
         x, y = self.points.T
         style: dict[str, Any] = {"s": 20, "edgecolor": INK, "linewidth": 0.5, "zorder": 3}
         if self.y is None:
-            self.ax_.scatter(x, y, color=INK, s=7, alpha=0.6, linewidth=0, zorder=3)
+            style |= {"s": 12, "linewidth": 0.3}
+            self.ax_.scatter(x, y, c=self._colours[self.owners], **style)
         elif self.classes is None:
             values = self.y.reshape(len(self.y), -1)[:, 0]
             dots = self.ax_.scatter(x, y, c=values, cmap="Greys", **style)
@@ -266,31 +275,6 @@ class PartitionDisplay:
                 ax.plot(x, proba, color=INK, lw=1.6, ls=style, label=f"p(class {label})")
         ax.plot(self.points[:, 0], np.full(len(self.points), 0.01), "|", color=INK, ms=8, mew=0.5)
         ax.set(xlim=(x[0], x[-1]), ylim=(0, 1), xlabel=self.names[0], ylabel="probability")
-
-
-def _feature_names(estimator: Any, n_features: int) -> list[str]:
-    return list(getattr(estimator, "feature_names_in_", [f"x{i}" for i in range(n_features)]))
-
-
-def _feature_indices(features: Sequence[int | str] | None, names: list[str]) -> list[int]:
-    """Return the positions of one or two features given by number or name."""
-    if features is None:
-        return list(range(min(2, len(names))))
-    indices = [names.index(f) if f in names else f for f in features]
-    known = all(isinstance(i, numbers.Integral) and 0 <= i < len(names) for i in indices)
-    if not known or len(set(indices)) != len(features) or len(indices) not in (1, 2):
-        raise ValueError(
-            f"`features` must be one or two of the numbers below {len(names)} or names of "
-            f"features, but got {features!r}."
-        )
-    return [int(i) for i in indices]
-
-
-def _reach(values: np.ndarray, resolution: int) -> np.ndarray:
-    """Return a grid a little beyond the values."""
-    low, high = values.min(), values.max()
-    margin = 0.08 * (high - low) or 1.0
-    return np.linspace(low - margin, high + margin, resolution)
 
 
 def _answers(estimator: Any, X: Any, shape: tuple[int, ...]) -> dict[str, np.ndarray]:

@@ -1,0 +1,66 @@
+"""What experts learn from the statistics of their samples, in closed form."""
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import solve_triangular
+from jax.scipy.special import logsumexp
+from jaxtyping import Array, Float
+
+from pinfactory.core.families import NormalWishart
+
+from ._experts import Experts, Prices
+from ._statistics import Statistics
+
+
+def posterior_of(statistics: Statistics, prices: Prices) -> NormalWishart:
+    """Return argmax_q n E_q[log N] − KL(q‖p₀)/β₂, the conjugate posterior of β₂n samples.
+
+    The paper keeps ν and λ fixed; here they follow the evidence, ν₀ + β₂n and λ₀ + β₂n, which is
+    the maximum of the same free energy over them too. E[Λ] and E[μ] are the same either way.
+    """
+    prior = prices.prior
+    n = prices.beta_expert * statistics.mass
+    strength = prior.strength + n
+    shift = statistics.mean - prior.mean
+    mean = prior.mean + (n / strength)[:, None] * shift
+    prior_inverse = inverse_scale(prior)
+    inverse = (
+        prior_inverse
+        + prices.beta_expert * statistics.scatter
+        + (prior.strength * n / strength)[:, None, None] * shift[:, :, None] * shift[:, None, :]
+    )
+    return NormalWishart(mean, _inverse_root(inverse), prior.df + n, strength)
+
+
+def inverse_scale(posterior: NormalWishart) -> Float[Array, "*m d d"]:
+    """Return W⁻¹."""
+    d = posterior.dim
+    inverse = jnp.vectorize(
+        lambda r: solve_triangular(r, jnp.eye(d), lower=True), signature="(d,d)->(d,d)"
+    )(posterior.scale_cholesky)
+    return jnp.swapaxes(inverse, -1, -2) @ inverse
+
+
+def _inverse_root(matrix: Float[Array, "m d d"]) -> Float[Array, "m d d"]:
+    """Return the lower Cholesky factor of A⁻¹.
+
+    A is brought to unit diagonal and gets a little more of it, so that rounding never makes it
+    indefinite.
+    """
+    d = matrix.shape[-1]
+    size = jnp.sqrt(jnp.diagonal(matrix, axis1=-2, axis2=-1))
+    scaled = matrix / (size[:, :, None] * size[:, None, :])
+    scaled += 4.0 * d * jnp.finfo(matrix.dtype).eps * jnp.eye(d)
+    # With A = UUᵀ, U upper triangular, A⁻¹ = U⁻ᵀU⁻¹ and U⁻ᵀ is lower triangular.
+    upper = jnp.flip(jnp.linalg.cholesky(jnp.flip(scaled, (-2, -1))), (-2, -1))
+    invert = jax.vmap(lambda u: solve_triangular(u, jnp.eye(d), lower=False, trans=1))
+    return invert(upper) / size[:, :, None]
+
+
+def learn(statistics: Statistics, prices: Prices) -> Experts:
+    """Return the best experts and the best prior p(m) for the statistics."""
+    share = statistics.mass / jnp.sum(statistics.mass)
+    # Experts of less than a thousandth of a sample have left.
+    asked = statistics.mass > 1e-3 * jnp.minimum(1.0, jnp.sum(statistics.mass))
+    log_weight = jnp.where(asked, jnp.log(jnp.where(asked, share, 1.0)), -jnp.inf)
+    return Experts(posterior_of(statistics, prices), log_weight - logsumexp(log_weight))

@@ -1,0 +1,71 @@
+"""What a look at the samples says about superfluous experts."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import logsumexp
+from jaxtyping import Array, Float, Int
+
+from ._experts import Experts, Prices, selector_logits, whitened
+from ._learning import posterior_of
+from ._statistics import Blocks, Statistics
+
+
+class Survey(NamedTuple):
+    """What would change if experts were fewer, in nats.
+
+    Attributes
+    ----------
+    change, squares
+        Σ_x δ(x) and Σ_x δ(x)² of every pair: δ is what becomes of 1/β₁ log Σ_m p(m) exp(β₁ E log N)
+        if one expert who knows what both know takes the place of the pair.
+    divergence
+        KL(q‖p₀) of this expert.
+    left
+        Σ_x log(1 − p(m|x)) of every expert: what its departure leaves to the others.
+    """
+
+    change: Float[Array, " pairs"]
+    squares: Float[Array, " pairs"]
+    divergence: Float[Array, " pairs"]
+    left: Float[Array, " m"]
+
+
+@jax.jit
+def survey(
+    experts: Experts,
+    joint: Statistics,
+    prices: Prices,
+    blocks: Blocks,
+    n_blocks: Int[Array | np.int32, ""],
+    a: Int[Array | np.ndarray, " pairs"],
+    b: Int[Array | np.ndarray, " pairs"],
+) -> Survey:
+    """Take the survey over the first blocks, for pairs (a, b) of experts and what both know."""
+    posterior = posterior_of(joint, prices)
+    log_weight = jnp.logaddexp(experts.log_weight[a], experts.log_weight[b])
+    one = Experts(posterior, log_weight)
+    beta = prices.beta_selector
+    tiny = jnp.finfo(log_weight.dtype).tiny
+
+    def add(i: Int[Array, ""], sums: tuple) -> tuple:
+        x, weight = blocks.x[i], blocks.weight[i]
+        logits = selector_logits(experts, beta, whitened(experts.posterior, x))
+        total = logsumexp(logits, axis=0)
+        r = jnp.exp(logits - total)
+        others = jnp.log(jnp.maximum(1.0 - r[a] - r[b], tiny))
+        instead = selector_logits(one, beta, whitened(posterior, x)) - total
+        change = jnp.logaddexp(others, instead) / beta
+        # What is left without the most responsible expert is too small to be 1 − r.
+        first = jnp.argmax(logits, axis=0) == jnp.arange(len(logits))[:, None]
+        rest = logsumexp(jnp.where(first, -jnp.inf, logits), axis=0)
+        left = jnp.where(first, rest - total, jnp.log1p(-jnp.where(first, 0.0, r)))
+        seen = change @ weight, change**2 @ weight, left @ weight
+        return jax.tree.map(jnp.add, sums, seen)
+
+    nothing = jnp.zeros(a.shape)
+    start = nothing, nothing, jnp.zeros_like(experts.log_weight)
+    change, squares, left = jax.lax.fori_loop(0, n_blocks, add, start)
+    return Survey(change, squares, posterior.kl(prices.prior), left)

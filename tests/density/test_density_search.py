@@ -1,0 +1,147 @@
+"""How experts are found: restarts, blocks, mergers, departures and divisions."""
+
+import jax
+import numpy as np
+import pytest
+from scipy.special import entr
+
+from pinfactory import density
+from pinfactory.density._ascent import CACHED
+from pinfactory.density._merging import (
+    departed,
+    known_to,
+    likely_pairs,
+    may_depart,
+    merged,
+    toll_of,
+)
+from pinfactory.estimators import SpecialistMixture
+
+CENTRES = np.array([[-1.0, -1.0], [-1.0, 1.0], [1.0, 1.0], [1.0, -1.0]])
+
+
+def four_gaussians(n: int, seed: int) -> np.ndarray:
+    """The paper's data (Section 4.2), with the fourth mean it intends."""
+    random = np.random.default_rng(seed)
+    return random.normal(CENTRES[random.integers(4, size=n)], np.sqrt(0.15))
+
+
+def search_on(
+    data: np.ndarray, n_experts: int, n_init: int = 1, seed: int = 0
+) -> tuple[density.Search, list[density.Exact]]:
+    rows = np.arange(len(data)), np.ones(len(data))
+    frame = density.Frame.of(data, rows)
+    samples = density.Samples.of(frame, data, rows)
+    starts = density.starts(samples, frame, np.random.RandomState(seed), n_experts, n_init)
+    prior = density.common_prior(starts, float(data.shape[1]))
+    prices = density.Prices(prior, np.float32(1.0), np.float32(1.0))
+    search = density.Search(
+        samples, prices, tol=1e-4, max_iter=200, report=lambda n_iter, objective: None
+    )
+    return search, starts
+
+
+@pytest.mark.parametrize(("n", "n_experts"), [(200, 3), (1000, 6)])
+def test_restarts_as_replicas_find_what_restarts_one_by_one_find(n: int, n_experts: int) -> None:
+    """The small set runs side by side, the large one spills the cache and runs in parts."""
+    search, starts = search_on(four_gaussians(n, 0), n_experts, n_init=4)
+    columns = search.samples.blocks.x.shape[-1]
+    assert (4 * n_experts * 2 * columns <= CACHED) == (n == 200)
+    alone = []
+    for start in starts:
+        search.climb(density.to_single(start))
+        alone.append(search.best)
+    best = max(alone, key=lambda ascent: float(ascent.objective))
+    n_iter = search.n_iter
+    search.n_iter = 0
+    search.choose(starts)
+    assert search.n_iter == pytest.approx(n_iter, abs=4)
+    assert search.converged
+    for ours, theirs in zip(jax.tree.leaves(search.best), jax.tree.leaves(best), strict=True):
+        if ours.dtype != np.int32 and ours.ndim > 0:
+            np.testing.assert_allclose(ours, theirs, rtol=2e-3, atol=2e-3)
+    assert float(search.best.objective) == pytest.approx(float(best.objective), abs=1e-5)
+
+
+def test_more_restarts_never_end_lower() -> None:
+    for seed in range(5):
+        search, starts = search_on(four_gaussians(200, 1) ** 3, 3, n_init=4, seed=seed)
+        search.choose(starts)
+        best = float(search.best.objective)
+        for start in starts:
+            search.choose([start])
+            assert best >= float(search.best.objective) - 1e-5
+
+
+def test_replicas_that_are_cut_short_go_on_with_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    search, starts = search_on(four_gaussians(200, 0), 3, n_init=4)
+    search.choose(starts)
+    monkeypatch.setattr("pinfactory.density._fitting.BLOCKS_PER_CALL", 2)
+    short, _ = search_on(four_gaussians(200, 0), 3, n_init=4)
+    short.choose(starts)
+    assert short.converged
+    assert float(short.best.objective) == pytest.approx(float(search.best.objective), abs=0.02)
+
+
+def test_more_samples_than_a_block_give_the_same_as_one_block() -> None:
+    """Statistics summed block by block are those of NumPy over all samples at once."""
+    data = four_gaussians(30_000, 5)
+    mixture = SpecialistMixture(4, random_state=0, tol=1e-6, strength_prior=1e-6).fit(data)
+    probs = mixture.predict_proba(data)
+    mass = probs.sum(axis=0)
+    np.testing.assert_allclose(mixture.weights_, mass / mass.sum(), atol=1e-3)
+    np.testing.assert_allclose(mixture.means_, probs.T @ data / mass[:, None], atol=1e-3)
+    for m in range(4):
+        expected = np.cov(data.T, aweights=probs[:, m], ddof=0)
+        np.testing.assert_allclose(mixture.covariances_[m], expected, atol=1e-3)
+
+
+def test_an_expert_between_two_clusters_is_divided() -> None:
+    """From a start in which two experts share a cluster and one has two, all four are found."""
+    data = four_gaussians(1000, 11) * 4
+    label = np.where(data[:, 1] > 0, np.where(data[:, 0] > 0, 2, 3), data[:, 0] > 4).astype(int)
+    search, _ = search_on(data, 4)
+    search.choose([density.hard_statistics(*search.samples.first(), label, 4)])
+    search.grow(np.random.RandomState(0))
+    np.testing.assert_allclose(np.exp(search.best.experts.log_weight), 0.25, atol=0.05)
+
+
+def test_what_a_merger_is_said_to_gain_is_what_it_gains() -> None:
+    """The free energy after merging a pair, computed anew, rises by what the survey says."""
+    search, starts = search_on(four_gaussians(1000, 2), 6)
+    search.choose(starts)
+    before, known = search.best, known_to(search.best)
+    pairs = likely_pairs(known, search.prices)
+    surveyed = search.survey(before, pairs)
+    fewer = merged(known, before, search.prices, surveyed, pairs)
+    assert fewer is not None
+    changed = np.flatnonzero(np.asarray(fewer.mass) != known.mass.astype(np.float32))
+    chosen = [i for i in range(len(pairs.a)) if {pairs.a[i], pairs.b[i]} <= set(changed)]
+    one = chosen[0]
+    alone = density.Exact(*(leaf.copy() for leaf in known))
+    for leaf, part in zip(alone, pairs.joint, strict=True):
+        leaf[pairs.a[one]], leaf[pairs.b[one]] = part[one], 0.0
+    after = search.look(density.to_single(alone))
+    divergence = np.asarray(before.divergence, float)
+    predicted = float(surveyed.change[one]) - float(surveyed.divergence[one])
+    predicted += divergence[pairs.a[one]] + divergence[pairs.b[one]]
+    actual = 1000 * (float(after.objective) - float(before.objective))
+    assert predicted == pytest.approx(actual, abs=0.05)
+    assert predicted + toll_of(1000.0) > 0
+
+
+def test_the_bound_on_departures_holds_for_every_responsibility() -> None:
+    r = np.linspace(1e-9, 1 - 1e-9, 100_001)
+    assert np.all(-np.log1p(-r) >= 2 * r - 0.45 * (entr(r) + entr(1 - r)))
+
+
+@pytest.mark.parametrize("spread", [1.0, 0.5, 0.1])
+def test_nobody_departs_who_may_not(spread: float) -> None:
+    for seed in range(5):
+        data = spread * CENTRES[np.arange(1000) % 4] + 0.4 * four_gaussians(1000, seed)
+        search, starts = search_on(data, 6, seed=seed)
+        search.choose(starts)
+        known = known_to(search.best)
+        surveyed = search.survey(search.best, likely_pairs(known, search.prices))
+        if departed(known, search.best, search.prices, surveyed) is not None:
+            assert may_depart(known, search.best, search.prices)
