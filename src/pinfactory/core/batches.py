@@ -4,22 +4,41 @@ The order is drawn by NumPy on the host. Random numbers inside a compiled loop w
 than the rest of a small model's step, and seconds to compile.
 """
 
+from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
+import equinox as eqx
+import jax
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Array, Int, PyTree
 
 
 @runtime_checkable
 class Batches(Protocol):
-    """Chooses rows of the data for the steps of all replicas."""
+    """Chooses what the steps of all replicas see, as a rule rows of the data."""
 
-    def __call__(
-        self, seeds: Sequence[Sequence[int]], start: int, n_steps: int
-    ) -> Int[np.ndarray, "replicas steps batch"]:
-        """Return the rows for steps `start` to `start + n_steps`; the same for the same seeds."""
+    def __call__(self, seeds: Sequence[Sequence[int]], start: int, n_steps: int) -> PyTree:
+        """Return the choices for steps `start` to `start + n_steps`; the same for the same seeds.
+
+        Arrays with leading axes of replicas and steps; for plain data one array of row numbers.
+        """
         ...
+
+
+class Source(eqx.Module):
+    """Data that makes a batch from what `Batches` chose, instead of being indexed by it."""
+
+    @abstractmethod
+    def batch(self, chosen: PyTree[Array]) -> Any:
+        """Return the batch of one step; pure, and compiled into the training loop."""
+
+
+def take(data: PyTree, chosen: PyTree[Array]) -> Any:
+    """Return the batch that was chosen: by the source itself, or those rows of every array."""
+    if isinstance(data, Source):
+        return data.batch(chosen)
+    return jax.tree.map(lambda leaf: leaf[chosen], data)
 
 
 class Epochs:

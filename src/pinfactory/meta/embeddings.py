@@ -1,0 +1,140 @@
+"""What the selector sees of a task: a support set as one vector.
+
+Every embedding has the same size for support sets of any number of samples and does not depend
+on their order (Section 5 asks for this, and for little computation).
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from pinfactory import networks
+
+from .tasks import Samples
+
+
+class Embedding(eqx.Module):
+    """Maps a support set to a vector of `size` numbers."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Length of the vector."""
+
+    @abstractmethod
+    def __call__(self, support: Samples) -> Float[Array, " e"]:
+        """Return the vector."""
+
+
+class Histogram(Embedding):
+    """The mean target in every bin of a one-dimensional input, and whether the bin is occupied.
+
+    Section 5.1 and Appendix B. Inputs outside of the range count to the outer bins.
+    """
+
+    low: Float[Array, ""] = eqx.field(converter=jnp.asarray)
+    high: Float[Array, ""] = eqx.field(converter=jnp.asarray)
+    bins: int = eqx.field(static=True, default=16)
+    targets: int = eqx.field(static=True, default=1)
+
+    @property
+    def size(self) -> int:
+        return self.bins * (self.targets + 1)
+
+    def __call__(self, support: Samples) -> Float[Array, " e"]:
+        if support.x.ndim != 2 or support.x.shape[1] != 1:
+            raise ValueError(
+                "a histogram must be of inputs with one dimension, but got samples of shape "
+                f"{support.x.shape[1:]}; use a set encoder."
+            )
+        place = (support.x[:, 0] - self.low) / (self.high - self.low) * self.bins
+        bin_ = jnp.clip(jnp.floor(place).astype(int), 0, self.bins - 1)
+        member = jax.nn.one_hot(bin_, self.bins)
+        count = member.sum(axis=0)
+        mean = member.T @ support.y / jnp.maximum(count, 1.0)[:, None]
+        return jnp.concatenate([mean.ravel(), (count > 0).astype(mean.dtype)])
+
+
+class Pooled(Embedding):
+    """Features of a frozen encoder, pooled over the samples, or over those of one class.
+
+    For images the paper takes the bottleneck of a convolutional autoencoder and its maximum over
+    the positive samples (Appendix B).
+    """
+
+    encoder: Callable[..., Float[Array, " e"]]
+    width: int = eqx.field(static=True)
+    pool: Literal["max", "mean", "min"] = eqx.field(static=True, default="max")
+    label: int | None = eqx.field(static=True, default=None)
+
+    @property
+    def size(self) -> int:
+        return self.width
+
+    def __call__(self, support: Samples) -> Float[Array, " e"]:
+        features = jax.lax.stop_gradient(jax.vmap(self.encoder)(support.x))
+        counts = jnp.ones(len(features), bool)
+        if self.label is not None:
+            counts = support.y == self.label
+        return pooled(features, counts, self.pool)
+
+
+class SetEncoder(Embedding):
+    """A network of every sample, a mean over the samples, a network of the mean (Deep Sets).
+
+    Zaheer et al. (2017). Trained with the selector. A class label enters as one of `labels`
+    classes, a numerical target as it is.
+    """
+
+    inner: networks.Network
+    outer: networks.Network
+    width: int = eqx.field(static=True)
+    labels: int | None = eqx.field(static=True, default=None)
+
+    @classmethod
+    def start(
+        cls,
+        inputs: int,
+        targets: int,
+        *,
+        key: Key[Array, ""],
+        width: int = 64,
+        classes: bool = False,
+    ) -> "SetEncoder":
+        """Build networks with one hidden layer each for samples of `inputs` + `targets` numbers."""
+        keys = jax.random.split(key)
+        return cls(
+            networks.mlp(inputs + targets, width, (width,), networks.relu, key=keys[0]),
+            networks.mlp(width, width, (width,), networks.relu, key=keys[1]),
+            width,
+            targets if classes else None,
+        )
+
+    @property
+    def size(self) -> int:
+        return self.width
+
+    def __call__(self, support: Samples) -> Float[Array, " e"]:
+        y = support.y if self.labels is None else jax.nn.one_hot(support.y, self.labels)
+        x = support.x.reshape(len(y), -1)
+        inner = jax.vmap(self.inner)(jnp.concatenate([x, y], axis=1))
+        return self.outer(inner.mean(axis=0))
+
+
+def pooled(
+    features: Float[Array, "k e"],
+    counts: Float[Array, " k"] | Array,
+    pool: Literal["max", "mean", "min"],
+) -> Float[Array, " e"]:
+    """Pool the rows that count; at least one must."""
+    chosen = counts[:, None]
+    if pool == "mean":
+        return jnp.sum(jnp.where(chosen, features, 0.0), axis=0) / jnp.sum(chosen)
+    if pool == "max":
+        return jnp.max(jnp.where(chosen, features, -jnp.inf), axis=0)
+    return jnp.min(jnp.where(chosen, features, jnp.inf), axis=0)

@@ -1,0 +1,157 @@
+"""How well a hierarchy learns new tasks, and what information that takes."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from pinfactory.core.batches import Source
+from pinfactory.core.families import Categorical, Family, Gaussian
+from pinfactory.core.hierarchy import Decision, Hierarchy
+from pinfactory.core.information import Information, Meter, estimate_information
+
+from .experts import Question, per_sample
+from .source import TaskSource
+from .tasks import Tasks
+
+Routing = Literal["mixture", "best"]
+
+# Tasks that are built and answered at once: bounds the memory of an evaluation.
+BLOCK = 250
+# Enough query samples to know the information of Gaussian answers to a few hundredths of a bit.
+MONTE_CARLO_SAMPLES = 512
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Scores of many tasks.
+
+    Attributes
+    ----------
+    scores
+        One score for each task: the mean squared error or the accuracy on its query samples.
+    """
+
+    scores: Float[np.ndarray, " n"]
+
+    @property
+    def mean(self) -> float:
+        """Mean over tasks."""
+        return float(np.mean(self.scores))
+
+    @property
+    def standard_error(self) -> float:
+        """Standard error of the mean."""
+        return float(np.std(self.scores, ddof=1) / np.sqrt(len(self.scores)))
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % confidence interval of the mean, by the normal approximation."""
+        return self.mean - 1.96 * self.standard_error, self.mean + 1.96 * self.standard_error
+
+    def __str__(self) -> str:
+        return f"{self.mean:.4g} ± {1.96 * self.standard_error:.2g} ({len(self.scores)} tasks)"
+
+
+def answers(hierarchy: Hierarchy, question: Question, routing: Routing) -> Family:
+    """Return one answer for every query input of a task.
+
+    By all experts, each adapted and weighted by its responsibility, or by the most responsible
+    one alone, in which case no other is adapted.
+    """
+    if routing == "best":
+        chosen = jnp.argmax(hierarchy.select(question).log_probs)
+        answer = hierarchy.expert(chosen)(question)
+        assert isinstance(answer, Family)
+        return answer
+    return mixture(hierarchy(question))
+
+
+def mixture(decision: Decision) -> Family:
+    """Return the best single answer of the family for the mixture of all experts."""
+    (selection,) = decision.selections
+    weights = selection.probs.reshape(-1, *(1,) * (len(decision.answers.batch_shape) - 1))
+    return decision.answers.merge(jnp.broadcast_to(weights, decision.answers.batch_shape))
+
+
+def task_score(answer: Family, target: Array) -> Float[Array, ""]:
+    """Return the accuracy of class labels, or the mean squared error of numbers."""
+    if isinstance(answer, Categorical):
+        return jnp.mean(jnp.argmax(answer.log_probs, axis=-1) == target)
+    assert isinstance(answer, Gaussian)
+    return jnp.mean((answer.mean - target) ** 2)
+
+
+def evaluate(
+    hierarchy: Hierarchy,
+    tasks: Tasks,
+    n_tasks: int = 1000,
+    *,
+    split: str = "test",
+    routing: Routing = "mixture",
+    seed: int = 0,
+) -> Evaluation:
+    """Score a hierarchy on new tasks; the same seed gives the same tasks, whoever is scored."""
+    source, random = TaskSource(tasks), np.random.default_rng(seed)
+    parts = []
+    for start in range(0, n_tasks, BLOCK):
+        # Always full blocks: the last, shorter one is the same program.
+        recipes = tasks.draw(random, BLOCK, split)
+        scores = _scores(hierarchy, source, recipes, routing)
+        parts.append(np.asarray(scores, float)[: n_tasks - start])
+    return Evaluation(np.concatenate(parts))
+
+
+def measure(
+    hierarchy: Hierarchy, tasks: Tasks, n_tasks: int = 1000, *, split: str = "train", seed: int = 0
+) -> tuple[Information, float]:
+    """Return the information processed in many tasks, and I(X;Y), estimated where it must be."""
+    source, random, meter = TaskSource(tasks), np.random.default_rng(seed), None
+    for _ in range(0, n_tasks, BLOCK):
+        recipes = tasks.draw(random, BLOCK, split)
+        meter = _feed(meter, hierarchy, source, recipes)
+    assert meter is not None
+    information = _read(meter)
+    if meter.overall is not None:
+        return information, float(information.overall)
+    return information, float(_overall(hierarchy, source, recipes))
+
+
+def decide(hierarchy: Hierarchy, source: Source, recipes: PyTree[Array]) -> Decision:
+    """Return the decisions for all query samples of a batch of tasks."""
+    batch = source.batch(recipes)
+    return per_sample(jax.vmap(hierarchy)(Question(batch.support, batch.query.x)))
+
+
+@eqx.filter_jit
+def _scores(
+    hierarchy: Hierarchy, source: Source, recipes: PyTree, routing: Routing
+) -> Float[Array, " n"]:
+    batch = source.batch(recipes)
+    questions = Question(batch.support, batch.query.x)
+    found = jax.vmap(lambda question: answers(hierarchy, question, routing))(questions)
+    return jax.vmap(task_score)(found, batch.query.y)
+
+
+@eqx.filter_jit
+def _feed(meter: Meter | None, hierarchy: Hierarchy, source: Source, recipes: PyTree) -> Meter:
+    decision = decide(hierarchy, source, recipes)
+    return (Meter.start(decision) if meter is None else meter).update(decision)
+
+
+@eqx.filter_jit
+def _read(meter: Meter) -> Information:
+    return meter.report()
+
+
+@eqx.filter_jit
+def _overall(hierarchy: Hierarchy, source: Source, recipes: PyTree) -> Float[Array, ""]:
+    decision = decide(hierarchy, source, recipes)
+    n_samples = decision.answers.batch_shape[0]
+    every = max(1, n_samples // MONTE_CARLO_SAMPLES)
+    some = jax.tree.map(lambda leaf: leaf[::every], decision)
+    return estimate_information(jax.random.key(0), some)[1].value

@@ -1,0 +1,74 @@
+"""Tasks in standard units, so that a β and a step size mean the same whatever the data's units."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from .source import TaskSource
+from .tasks import Episode, Samples, Tasks
+
+# Tasks from which means and deviations are taken.
+SAMPLE = 500
+
+
+class Scale(eqx.Module):
+    """Mean and deviation of inputs and targets."""
+
+    x_mean: Float[Array, " d"]
+    x_deviation: Float[Array, " d"]
+    y_mean: Float[Array, " t"]
+    y_deviation: Float[Array, " t"]
+
+    @classmethod
+    def of(cls, samples: Samples) -> "Scale":
+        """Measure samples; images and class labels keep their units."""
+        return cls(*map(jax.device_put, (*_moments(samples.x), *_moments(samples.y))))
+
+    def __call__(self, samples: Samples) -> Samples:
+        """Return the samples in standard units."""
+        y = samples.y
+        if np.issubdtype(y.dtype, np.floating):
+            y = (y - self.y_mean) / self.y_deviation
+        return Samples(self.inputs(samples.x), y)
+
+    def inputs(self, x: Any) -> Any:
+        """Return inputs in standard units."""
+        return (x - self.x_mean) / self.x_deviation
+
+
+def _moments(values: Any) -> tuple[np.ndarray, np.ndarray]:
+    values = np.asarray(values)
+    if values.ndim != 2 or not np.issubdtype(values.dtype, np.floating):
+        return np.zeros(1, np.float32), np.ones(1, np.float32)
+    deviation = values.std(axis=0)
+    return values.mean(axis=0), np.where(deviation > 0, deviation, 1.0).astype(np.float32)
+
+
+class ScaledTasks(eqx.Module):
+    """Another distribution of tasks in standard units."""
+
+    tasks: Tasks
+    scale: Scale
+
+    def draw(self, random: np.random.Generator, n_tasks: int, split: str = "train") -> PyTree:
+        """Return recipes of the tasks themselves."""
+        return self.tasks.draw(random, n_tasks, split)
+
+    def build(self, recipe: PyTree[Array]) -> Episode:
+        """Return the samples in standard units."""
+        support, query = self.tasks.build(recipe)
+        return Episode(self.scale(support), self.scale(query))
+
+
+def look_at(tasks: Tasks, seed: int) -> Episode:
+    """Return some training tasks, as host arrays with a leading axis of tasks."""
+    recipes = tasks.draw(np.random.default_rng(seed), SAMPLE)
+    return jax.tree.map(np.asarray, _built(TaskSource(tasks), recipes))
+
+
+@eqx.filter_jit
+def _built(source: TaskSource, recipes: PyTree) -> Episode:
+    return source.batch(recipes)

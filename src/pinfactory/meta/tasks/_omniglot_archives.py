@@ -1,0 +1,184 @@
+"""The two official Omniglot archives: found or fetched, checked, and kept as small arrays."""
+
+import hashlib
+import io
+import os
+import shutil
+import sys
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, UInt8
+from PIL import Image
+
+from pinfactory.persistence._atomic import atomic_write
+
+URL = "https://github.com/brendenlake/omniglot/raw/master/python/{name}"
+FOLDER_VARIABLE = "PINFACTORY_OMNIGLOT"
+DRAWINGS, SIDE, INK_SIDE = 20, 28, 22
+
+
+class Archive(NamedTuple):
+    """What an official archive holds: characters of 20 drawings each, and which exactly.
+
+    The digest is of names and pixels, because the same drawings are about in archives that were
+    packed anew.
+    """
+
+    name: str
+    characters: int
+    digest: str
+
+
+ARCHIVES = (
+    Archive(
+        "images_background.zip",
+        964,
+        "ae954f47c301cf0a998ff2a674d77bec131cc2d5875c23e4b05a71c3f83b0ee8",
+    ),
+    Archive(
+        "images_evaluation.zip",
+        659,
+        "ad219efc952d0e5baaf51522fe5d2ed61b58a315f9e4b3c17e48c1a8361abb14",
+    ),
+)
+
+
+class Characters(NamedTuple):
+    """All drawings of all characters, ink bright, and the alphabet that each character is from."""
+
+    images: UInt8[np.ndarray, "characters drawings side side"]
+    alphabets: np.ndarray
+
+
+def load(folder: str | os.PathLike[str] | None, preprocessing: str) -> Characters:
+    """Return the drawings, from the cache if these archives were read before."""
+    paths = [_path(archive, folder) for archive in ARCHIVES]
+    key = hashlib.sha256(preprocessing.encode())
+    for path in paths:
+        key.update(path.read_bytes())
+    cached = cache_folder() / f"omniglot-{key.hexdigest()[:16]}.npz"
+    try:
+        # NumPy leaves a damaged file open that it opened itself.
+        with cached.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
+            return Characters(arrays["images"], arrays["alphabets"])
+    # Not there, or damaged: either way it is made anew.
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile):
+        pass
+    parts = [read(a, path, preprocessing) for a, path in zip(ARCHIVES, paths, strict=True)]
+    characters = Characters(*map(np.concatenate, zip(*parts, strict=True)))
+    cached.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(cached) as stream:
+        np.savez_compressed(stream, **characters._asdict())
+    return characters
+
+
+def read(archive: Archive, path: Path, preprocessing: str) -> Characters:
+    """Return the drawings in one archive, after checking that they are the official ones."""
+    convert = centred if preprocessing == "centred" else resized
+    digest, images, names = hashlib.sha256(), [], []
+    for name, ink in _drawings(path):
+        digest.update(name.encode())
+        digest.update(np.packbits(~ink).tobytes())
+        images.append(convert(ink))
+        names.append(name)
+    if len(images) != archive.characters * DRAWINGS:
+        raise ValueError(
+            f"{path} must hold {archive.characters} characters with {DRAWINGS} drawings each, "
+            f"{archive.characters * DRAWINGS} in all, but got {len(images)} drawings; is it the "
+            f"official {archive.name}?"
+        )
+    if digest.hexdigest() != archive.digest:
+        raise ValueError(
+            f"{path} must hold the drawings of the official {archive.name}, but some of its "
+            "drawings are others; fetch the archive again."
+        )
+    shape = (archive.characters, DRAWINGS, SIDE, SIDE)
+    alphabets = [name.split("/")[1] for name in names[::DRAWINGS]]
+    return Characters(np.stack(images).reshape(shape), np.asarray(alphabets))
+
+
+def centred(ink: Bool[np.ndarray, "h w"]) -> UInt8[np.ndarray, "side side"]:
+    """Cut a drawing out, scale its longer side to 22 pixels and put it in the middle.
+
+    Where on the sheet and how large somebody drew says nothing about the character.
+    """
+    if not ink.any():
+        return np.zeros((SIDE, SIDE), np.uint8)
+    rows, columns = np.flatnonzero(ink.any(axis=1)), np.flatnonzero(ink.any(axis=0))
+    drawing = ink[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
+    scale = INK_SIDE / max(drawing.shape)
+    height, width = (max(1, round(side * scale)) for side in drawing.shape)
+    top, left = (SIDE - height) // 2, (SIDE - width) // 2
+    image = np.zeros((SIDE, SIDE), np.uint8)
+    image[top : top + height, left : left + width] = _scale(drawing, height, width)
+    return image
+
+
+def resized(ink: Bool[np.ndarray, "h w"]) -> UInt8[np.ndarray, "side side"]:
+    """Scale the whole sheet, as most published work does."""
+    return _scale(ink, SIDE, SIDE)
+
+
+def cache_folder() -> Path:
+    """Return where this system's users keep files that can be made anew."""
+    home = Path.home()
+    if sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA", home / "AppData" / "Local"))
+    elif sys.platform == "darwin":
+        base = home / "Library" / "Caches"
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
+    return base / "pinfactory"
+
+
+def _path(archive: Archive, folder: str | os.PathLike[str] | None) -> Path:
+    """Return where the archive is; fetch it into the cache if no folder is named."""
+    named = folder if folder is not None else os.environ.get(FOLDER_VARIABLE)
+    path = (cache_folder() if named is None else Path(named)) / archive.name
+    if path.is_file():
+        return path
+    if named is not None:
+        raise FileNotFoundError(
+            f"the folder of Omniglot must hold {archive.name}, but {path} does not exist; get it "
+            f"from {URL.format(name=archive.name)}"
+        )
+    _fetch(archive, path)
+    return path
+
+
+def _fetch(archive: Archive, path: Path) -> None:
+    url = URL.format(name=archive.name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with urllib.request.urlopen(url, timeout=30) as answer, atomic_write(path) as stream:
+            shutil.copyfileobj(answer, stream)
+    except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
+        raise FileNotFoundError(
+            f"{archive.name} must be fetched once, but {url} cannot be reached ({error}); put the "
+            f"official archives into a folder and name it by `folder` or by the environment "
+            f"variable {FOLDER_VARIABLE}."
+        ) from error
+
+
+def _drawings(path: Path) -> Iterator[tuple[str, Bool[np.ndarray, "h w"]]]:
+    """Yield the name of every drawing and where its ink is, sorted by name."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for name in sorted(n for n in archive.namelist() if n.endswith(".png")):
+                with Image.open(io.BytesIO(archive.read(name))) as image:
+                    yield name, ~np.asarray(image.convert("1"))
+    except (zipfile.BadZipFile, EOFError, OSError) as error:
+        raise ValueError(
+            f"{path} must be a whole zip archive, but it is damaged ({error}); fetch it again."
+        ) from error
+
+
+def _scale(ink: np.ndarray, height: int, width: int) -> np.ndarray:
+    image = Image.fromarray(ink.astype(np.uint8) * 255)
+    return np.asarray(image.resize((width, height), Image.Resampling.BOX))

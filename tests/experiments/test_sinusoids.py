@@ -1,0 +1,69 @@
+import json
+
+import numpy as np
+import pytest
+
+from pinfactory.experiments import sinusoids as experiment
+from pinfactory.experiments._experiment import Experiment
+
+
+@pytest.fixture(scope="module")
+def results():
+    settings = experiment.Settings.quick(
+        n_experts=(2,), rules=("none",), steps=250, n_tasks=250, rate_bits=(0.5,), resolution=8
+    )
+    pieces = experiment.pieces(settings)
+    found = {name: pieces[name]() for name in ("none, 2 experts, K = 10", "0.5 bits")}
+    return json.loads(json.dumps(found))
+
+
+def made_up(errors, shots=10):
+    return {
+        f"gradient, {n} experts, K = {shots}": {
+            "rule": "gradient", "n_experts": n, "shots": shots, "error": [error], "bits": [1.0],
+        }
+        for n, error in errors.items()
+    }  # fmt: skip
+
+
+def test_is_an_experiment():
+    assert isinstance(experiment, Experiment)
+
+
+def test_the_paper_preset_has_all_numbers_of_experts_and_points():
+    names = experiment.pieces(experiment.Settings.paper())
+    for rule in experiment.RULES:
+        for n in (1, 2, 4, 8, 16):
+            for shots in (1, 5, 10):
+                assert f"{rule}, {n} experts, K = {shots}" in names
+    assert {"MAML, one hidden layer, K = 5", "MAML, two hidden layers, K = 1"} < names.keys()
+
+
+def test_pieces_are_plain_data_with_sound_numbers(results):
+    piece = results["none, 2 experts, K = 10"]
+    assert 0.0 < piece["error"][0] < 8.0
+    assert 0.0 <= piece["bits"][0] <= 1.0
+    shares = np.asarray(piece["partition"]["responsibilities"])
+    assert shares.shape == (64, 2)
+    np.testing.assert_allclose(shares.sum(axis=1), 1.0, atol=2e-3)
+    assert 0.0 <= results["0.5 bits"]["bits"][0] <= 1.0
+
+
+def test_the_figure_shows_errors_rates_partitions_and_curves(results):
+    figure = experiment.draw(results)
+    titles = {axes.get_title(loc="left") for axes in figure.get_axes()}
+    assert {"10 points", "Rate and utility", "2 experts share the curves"} <= titles
+
+
+def test_every_doubling_is_judged():
+    falls = experiment.measures(made_up({1: 2.0, 2: 1.0, 4: 0.9}))
+    rises = experiment.measures(made_up({1: 2.0, 2: 1.0, 4: 1.1}))
+    judged = [next(m for m in found if "ratio" in m.name) for found in (falls, rises)]
+    assert [measure.passed for measure in judged] == [True, False]
+    assert judged[0].ours == pytest.approx(0.9)
+
+
+def test_the_promise_for_sixteen_experts_is_judged():
+    found = {m.name: m for m in experiment.measures(made_up({8: 0.6, 16: 0.5}))}
+    assert found["MSE, 10 gradient steps, 16 experts, K = 10"].passed
+    assert found["MSE, 10 gradient steps, 8 experts, K = 10"].passed is None

@@ -1,0 +1,146 @@
+"""The archives are checked: what is missing, damaged or of somebody else is refused by name."""
+
+import hashlib
+import io
+import shutil
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pinfactory.meta.tasks import _omniglot_archives as archives
+
+N_CHARACTERS = 3
+
+
+def drawings(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).random((N_CHARACTERS, archives.DRAWINGS, 105, 105)) < 0.1
+
+
+def pack(path: Path, ink: np.ndarray) -> archives.Archive:
+    """Write an archive as the official ones are, and return what identifies it."""
+    digest = hashlib.sha256()
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(f"{path.stem}/", "")
+        for character in range(len(ink)):
+            for drawing in range(archives.DRAWINGS):
+                name = f"{path.stem}/Runes_{character // 2}/character{character}/{drawing:02d}.png"
+                image = Image.fromarray(~ink[character, drawing])
+                stream = io.BytesIO()
+                image.save(stream, "png")
+                archive.writestr(name, stream.getvalue())
+                digest.update(name.encode())
+                digest.update(np.packbits(~ink[character, drawing]).tobytes())
+    return archives.Archive(path.name, len(ink), digest.hexdigest())
+
+
+@pytest.fixture
+def official(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with two small archives that stand for the official ones; the cache is empty."""
+    folder = tmp_path / "archives"
+    folder.mkdir()
+    parts = [
+        pack(folder / f"images_{name}.zip", drawings(seed))
+        for seed, name in enumerate(("background", "evaluation"))
+    ]
+    monkeypatch.setattr(archives, "ARCHIVES", tuple(parts))
+    monkeypatch.setattr(archives, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(archives, "URL", (tmp_path / "nowhere").as_uri() + "/{name}")
+    monkeypatch.delenv(archives.FOLDER_VARIABLE, raising=False)
+    return folder
+
+
+def test_drawings_come_in_the_order_of_their_names(official: Path) -> None:
+    got = archives.load(official, "resized")
+    assert got.images.shape == (2 * N_CHARACTERS, 20, 28, 28)
+    assert got.alphabets.tolist() == ["Runes_0", "Runes_0", "Runes_1"] * 2
+    # 105 / 28 = 3.75 pixels: every small pixel is a mean, so the mean of all stays.
+    ink = np.concatenate([drawings(0), drawings(1)]).mean(axis=(2, 3))
+    np.testing.assert_allclose(got.images.mean(axis=(2, 3)) / 255, ink, atol=0.005)
+
+
+def test_arrays_are_cached(official: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = archives.load(official, "centred")
+    monkeypatch.setattr(archives, "read", None)
+    again = archives.load(official, "centred")
+    np.testing.assert_array_equal(first.images, again.images)
+    np.testing.assert_array_equal(first.alphabets, again.alphabets)
+
+
+def test_a_damaged_cache_is_made_anew(official: Path) -> None:
+    first = archives.load(official, "centred")
+    (cached,) = archives.cache_folder().iterdir()
+    cached.write_bytes(cached.read_bytes()[:1000])
+    np.testing.assert_array_equal(archives.load(official, "centred").images, first.images)
+
+
+def test_the_folder_may_come_from_the_environment(
+    official: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(archives.FOLDER_VARIABLE, str(official))
+    assert len(archives.load(None, "centred").images) == 2 * N_CHARACTERS
+
+
+def test_archives_are_fetched_where_no_folder_is_named(
+    official: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archives, "URL", official.as_uri() + "/{name}")
+    assert len(archives.load(None, "centred").images) == 2 * N_CHARACTERS
+    assert (archives.cache_folder() / "images_background.zip").is_file()
+
+
+def test_without_a_network_the_error_says_what_to_do(official: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=archives.FOLDER_VARIABLE):
+        archives.load(None, "centred")
+    assert not list(archives.cache_folder().iterdir())
+
+
+def test_a_missing_archive_is_named(official: Path) -> None:
+    (official / "images_evaluation.zip").unlink()
+    with pytest.raises(FileNotFoundError, match=r"must hold images_evaluation\.zip"):
+        archives.load(official, "centred")
+
+
+def test_a_damaged_archive_is_refused(official: Path) -> None:
+    path = official / "images_background.zip"
+    content = bytearray(path.read_bytes())
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(ValueError, match="damaged"):
+        archives.load(official, "centred")
+    content[2000:2100] = bytes(100)
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="damaged"):
+        archives.load(official, "centred")
+
+
+def test_archives_of_something_else_are_refused(official: Path) -> None:
+    pack(official / "images_background.zip", drawings(5))
+    with pytest.raises(ValueError, match="some of its drawings are others"):
+        archives.load(official, "centred")
+    pack(official / "images_background.zip", drawings(0)[:2])
+    with pytest.raises(ValueError, match="60 in all, but got 40"):
+        archives.load(official, "centred")
+
+
+def test_archives_in_each_others_place_are_refused(official: Path) -> None:
+    shutil.copy(official / "images_evaluation.zip", official / "images_background.zip")
+    with pytest.raises(ValueError, match="the official images_background"):
+        archives.load(official, "centred")
+
+
+def test_centring_forgets_place_and_size() -> None:
+    sheet = np.zeros((105, 105), bool)
+    sheet[5:16, 70:92] = True
+    image = archives.centred(sheet)
+    expected = np.zeros((28, 28), np.uint8)
+    expected[8:19, 3:25] = 255
+    np.testing.assert_array_equal(image, expected)
+    larger = np.zeros((105, 105), bool)
+    larger[40:84, 10:98] = True
+    np.testing.assert_array_equal(archives.centred(larger), expected)
+
+
+def test_a_blank_sheet_stays_blank() -> None:
+    assert not archives.centred(np.zeros((105, 105), bool)).any()
