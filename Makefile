@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 .PHONY: run test test-slow test-lowest lint format bench docs clean
 
 run: $(VENV)/.run
-	$(BIN)/pinfactory rate-utility --out out
+	$(BIN)/pinfactory reproduce --scale quick --out out
 
 test: lint
 	$(BIN)/pytest -n 2 --cov --cov-report=term:skip-covered

@@ -6,22 +6,42 @@ the four bits that name a state tell its group, the other two its place in the g
 who each look after some of the states need only the bits that are left.
 """
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from tqdm import tqdm
 
-from pinfactory.core.exact import Solution, solve
+from pinfactory.core.exact import solve
 
-# Okabe and Ito's palette, which colour-blind readers can tell apart.
-_COLOURS = ("#000000", "#E69F00", "#0072B2", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
-_GREY = "#777777"
+from ._experiment import Measure, Results
+from ._style import GREY, PALETTE, headline, new_figure, tidy
+
+TITLE = "What information buys: the exact solution for a known table"
+PLACE = "Section 2.1, equation 3"
+ABOUT = """
+The coupled equations of selector and experts, solved to a fixed point for a world of sixteen
+states in four groups. The exact answer is worth 1, another answer of the same group ½, all else
+nothing. The paper has no such figure; it is the yardstick for the learned ones. It shows two
+things. Counted in all, I(X;M) + I(X;Y|M), dividing labour saves no bits: one expert is already as
+good as anything can be. But each of several specialists has to process fewer bits for the same
+utility.
+"""
+
 _LIMITS = (0.01, 1.0, 2.0)
+_EXPERTS_BUY = ("information_experts", "expected_utility")
+_COLUMNS = (
+    "beta_selector",
+    "beta_expert",
+    "expected_utility",
+    "information_selector",
+    "information_experts",
+    "effective_experts",
+)
 
 
 @dataclass(frozen=True)
@@ -32,6 +52,7 @@ class Settings:
     dearer than the experts it would never pay to have more than one of them.
     """
 
+    seeds: int = 3
     n_groups: int = 4
     group_size: int = 4
     group_utility: float = 0.5
@@ -41,15 +62,14 @@ class Settings:
     n_ratio: int = 24
     ratio_range: tuple[float, float] = (1.05, 300.0)
     n_restarts: int = 8
-    seed: int = 0
 
     @classmethod
     def quick(cls, **changes: Any) -> "Settings":
         """Return a grid that is solved in seconds and fine enough to read."""
-        return cls(**{"n_beta": 32, "n_ratio": 12} | changes)
+        return cls(**{"n_beta": 24, "n_ratio": 10, "n_restarts": 4, "seeds": 1} | changes)
 
     @classmethod
-    def fine(cls, **changes: Any) -> "Settings":
+    def paper(cls, **changes: Any) -> "Settings":
         """Return a grid with smooth curves."""
         return cls(**changes)
 
@@ -61,38 +81,41 @@ class Settings:
         return table
 
 
-def run(settings: Settings, *, progress: bool = False) -> dict[str, Any]:
-    """Solve the table for every number of experts and all prices; information is in bits."""
-    utility = settings.utility()
-    curves = []
-    for n_experts in tqdm(settings.n_experts, desc="experts", delay=2.0, disable=not progress):
-        beta_expert = np.geomspace(*settings.beta_range, settings.n_beta)
-        ratio = np.geomspace(*settings.ratio_range, settings.n_ratio) if n_experts > 1 else 1.0
-        solution = solve(
-            utility,
-            n_experts,
-            np.outer(beta_expert, ratio).ravel(),
-            np.repeat(beta_expert, np.size(ratio)),
-            n_restarts=settings.n_restarts,
-            seed=settings.seed,
-        )
-        curves.append({"n_experts": n_experts, **_columns(solution)})
-    return {"settings": asdict(settings), "utility": utility.tolist(), "curves": curves}
+def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
+    """Return the table, and one piece for every number of experts and seed."""
+    works: dict[str, Callable[[], Any]] = {
+        "table": lambda: {"utility": settings.utility(), "n_groups": settings.n_groups}
+    }
+    for n_experts in settings.n_experts:
+        for seed in range(settings.seeds):
+            works[f"{n_experts} experts, seed {seed}"] = partial(_solve, settings, n_experts, seed)
+    return works
 
 
-def _columns(solution: Solution) -> dict[str, list[float]]:
-    names = (
-        "beta_selector",
-        "beta_expert",
-        "expected_utility",
-        "objective",
-        "information_selector",
-        "information_experts",
-        "information_total",
-        "effective_experts",
-        "converged",
+def _solve(settings: Settings, n_experts: int, seed: int) -> dict[str, Any]:
+    """Solve the table for one number of experts at all prices; information is in bits."""
+    beta_expert = np.geomspace(*settings.beta_range, settings.n_beta)
+    ratio = np.geomspace(*settings.ratio_range, settings.n_ratio) if n_experts > 1 else 1.0
+    solution = solve(
+        settings.utility(),
+        n_experts,
+        np.outer(beta_expert, ratio).ravel(),
+        np.repeat(beta_expert, np.size(ratio)),
+        n_restarts=settings.n_restarts,
+        seed=seed,
     )
-    return {name: getattr(solution, name).tolist() for name in names}
+    return {"n_experts": n_experts, **{name: getattr(solution, name) for name in _COLUMNS}}
+
+
+def _curves(results: Results) -> list[dict[str, Any]]:
+    """Return one curve for each number of experts, with the solutions of all seeds."""
+    curves: dict[int, dict[str, Any]] = {}
+    for name, piece in results.items():
+        if name != "table":
+            curve = curves.setdefault(piece["n_experts"], {"n_experts": piece["n_experts"]})
+            for column in _COLUMNS:
+                curve[column] = curve.get(column, []) + piece[column]
+    return list(curves.values())
 
 
 def frontier(
@@ -117,38 +140,65 @@ def _sags(a: tuple[float, float], b: tuple[float, float], c: tuple[float, float]
     return (b[1] - a[1]) * (c[0] - a[0]) <= (c[1] - a[1]) * (b[0] - a[0])
 
 
-def summary(data: Mapping[str, Any]) -> list[dict[str, float | int]]:
-    """Return, per number of experts, how many are used and the utility of few and more bits."""
+def measures(results: Results) -> list[Measure]:
+    """Return the utility of few and more bits, and what a division of labour saves in all."""
     rows = []
-    for curve in data["curves"]:
-        bits, utility = frontier(*_arrays(curve, "information_experts", "expected_utility"))
-        best = {f"{limit:g} bit": float(np.interp(limit, bits, utility)) for limit in _LIMITS}
-        used = max(curve["effective_experts"])
-        rows.append({"experts": curve["n_experts"], "used": used, **best})
+    curves = _curves(results)
+    for limit in _LIMITS:
+        for curve in curves:
+            of_seeds = [
+                float(np.interp(limit, *frontier(*_arrays(piece, *_EXPERTS_BUY))))
+                for piece in results.values()
+                if piece.get("n_experts") == curve["n_experts"]
+            ]
+            rows.append(
+                Measure(
+                    f"utility for {limit:g} bit of an expert, {_experts(curve['n_experts'])}",
+                    float(np.mean(of_seeds)),
+                    float(np.std(of_seeds)) if len(of_seeds) > 1 else None,
+                )
+            )
+    one, several = curves[0], curves[1:]
+    if one["n_experts"] == 1 and several:
+        excess = max(_excess(one, curve) for curve in several)
+        name = "utility beyond one expert's at equal bits in all, at the most"
+        rows.append(Measure(name, excess, target=1e-3, higher_is_better=False))
     return rows
+
+
+def _excess(one: Mapping[str, Any], several: Mapping[str, Any]) -> float:
+    """Return by how much the utility of several experts exceeds every tangent of one expert's.
+
+    At each β the objective of one expert is the height of a line of slope 1/β that no division of
+    the same bits in all can pass.
+    """
+    beta, utility, bits = _arrays(one, "beta_expert", "expected_utility", "information_experts")
+    selector, experts, reached = _arrays(several, "information_selector", *_EXPERTS_BUY)
+    further = (selector + experts)[:, None] - bits
+    return float((reached[:, None] - utility - further * np.log(2) / beta).max())
+
+
+def _experts(number: int) -> str:
+    return "1 expert" if number == 1 else f"{number} experts"
 
 
 def _arrays(curve: Mapping[str, Any], *names: str) -> tuple[np.ndarray, ...]:
     return tuple(np.asarray(curve[name], dtype=float) for name in names)
 
 
-def draw(data: Mapping[str, Any]) -> Figure:
+def draw(results: Results) -> Figure:
     """Draw utility against total information and against the experts' share, and the plane."""
-    figure = Figure(figsize=(15.0, 5.4), layout="constrained")
+    figure = new_figure(15.0, 5.4)
     left, middle, right = figure.subplots(1, 3)
     for axes in (left, middle, right):
-        axes.spines[["top", "right"]].set_visible(False)
+        tidy(axes)
         axes.grid(color="#eeeeee", linewidth=0.8)
         axes.set_axisbelow(True)
+    data = {**results["table"], "curves": _curves(results)}
     _draw_total(left, data)
     _draw_experts(middle, data)
     _draw_plane(figure, right, data)
     return figure
-
-
-def _title(axes: Axes, title: str, subtitle: str) -> None:
-    axes.set_title(title, loc="left", fontsize=13, fontweight="bold", pad=26)
-    axes.text(0.0, 1.03, subtitle, transform=axes.transAxes, fontsize=10, color=_GREY)
 
 
 def _draw_total(axes: Axes, data: Mapping[str, Any]) -> None:
@@ -166,9 +216,9 @@ def _draw_total(axes: Axes, data: Mapping[str, Any]) -> None:
     axes.annotate(
         "best possible,\nwith any number of experts",
         xy=(third, np.interp(third, bits, best)), xytext=(0.04, 0.82), textcoords="axes fraction",
-        arrowprops={"arrowstyle": "-", "color": _GREY, "shrinkB": 3}, fontsize=10,
+        arrowprops={"arrowstyle": "-", "color": GREY, "shrinkB": 3}, fontsize=10,
     )  # fmt: skip
-    _title(
+    headline(
         axes,
         "In all, dividing labour saves no bits …",
         "A dot for every pair of prices; colours as in the middle.",
@@ -192,13 +242,13 @@ def _draw_experts(axes: Axes, data: Mapping[str, Any]) -> None:
         end = np.argmax(utility >= utility.max() - 1e-3)
         number = curve["n_experts"]
         axes.annotate(
-            "1 expert" if number == 1 else str(number),
+            _experts(number) if number == 1 else str(number),
             (bits[end], utility[end]), xytext=(0, 7), textcoords="offset points",
             ha="center", color=colour, fontsize=12, fontweight="bold",
         )  # fmt: skip
     axes.set(xlabel="I(X;Y|M): bits of an expert", ylabel="expected utility", ylim=(0, 1.09))
     axes.margins(x=0.08)
-    _title(
+    headline(
         axes,
         "… but specialists need to know less",
         "The best utility for the bits that an expert may use.",
@@ -206,14 +256,14 @@ def _draw_experts(axes: Axes, data: Mapping[str, Any]) -> None:
 
 
 def _draw_plane(figure: Figure, axes: Axes, data: Mapping[str, Any]) -> None:
-    n_groups = data["settings"]["n_groups"]
+    n_groups = data["n_groups"]
     curve = min(data["curves"], key=lambda curve: abs(curve["n_experts"] - n_groups))
     selector, experts, utility = _arrays(
         curve, "information_selector", "information_experts", "expected_utility"
     )
     reach = max((selector + experts).max(), 1e-3)
     for total in np.arange(0.5, reach, 0.5):
-        axes.plot([0, total], [total, 0], color=_GREY, lw=0.7, ls=(0, (4, 4)), zorder=1)
+        axes.plot([0, total], [total, 0], color=GREY, lw=0.7, ls=(0, (4, 4)), zorder=1)
     dots = axes.scatter(
         selector,
         experts,
@@ -232,12 +282,12 @@ def _draw_plane(figure: Figure, axes: Axes, data: Mapping[str, Any]) -> None:
         ylim=(-margin, experts.max() + margin),
     )  # fmt: skip
     number = curve["n_experts"]
-    _title(
+    headline(
         axes,
-        f"Who does the work, with {number} expert{'s' if number > 1 else ''}",
+        f"Who does the work, with {_experts(number)}",
         "Along a dashed line the bits in all are equal.",
     )
 
 
 def _cycle(data: Mapping[str, Any]) -> list[str]:
-    return [_COLOURS[i % len(_COLOURS)] for i in range(len(data["curves"]))]
+    return [PALETTE[i % len(PALETTE)] for i in range(len(data["curves"]))]

@@ -1,0 +1,113 @@
+"""Every figure can be made from small settings, and its numbers are what they say."""
+
+import json
+from importlib import import_module
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from pinfactory.experiments import density, regression
+from pinfactory.experiments._storage import encode
+from pinfactory.experiments._tasks import CORNERS, classification, four_gaussians, mesh, plane
+
+SMALL = {
+    "classification": {"tasks": ("blobs",), "n_experts": (4,), "max_iter": 1000, "n_init": 2},
+    "baseline_comparison": {"sizes": (4,), "max_iter": 200, "n_init": 1},
+    "density": {"n_experts": (4,), "n_samples": 400},
+    "regression": {"n_experts": (2,), "n_samples": 200, "max_iter": 400, "n_init": 1},
+}
+_made: dict = {}
+
+
+@pytest.fixture
+def made(request):
+    """Return module, results and measures of a figure, made once."""
+    name = request.param
+    if name not in _made:
+        module = import_module(f"pinfactory.experiments.{name}")
+        settings = module.Settings.quick(seeds=2, resolution=12, **SMALL[name])
+        results = {
+            piece: json.loads(encode(compute()))
+            for piece, compute in module.pieces(settings).items()
+        }
+        _made[name] = module, results, {m.name: m for m in module.measures(results)}
+    return _made[name]
+
+
+def figures(*names):
+    return pytest.mark.parametrize("made", names, indirect=True)
+
+
+@figures(*SMALL)
+def test_a_figure_is_drawn_from_stored_data(made, tmp_path):
+    module, results, _ = made
+    module.draw(results).savefig(tmp_path / "figure.svg")
+    assert (tmp_path / "figure.svg").stat().st_size > 10_000
+
+
+@figures(*SMALL)
+def test_all_numbers_are_finite_and_have_a_spread_over_seeds(made):
+    _, _, measures = made
+    assert all(np.isfinite(measure.ours) for measure in measures.values())
+    over_seeds = [m for m in measures.values() if "lead of the best" not in m.name]
+    assert all(measure.spread is not None for measure in over_seeds)
+
+
+@figures("classification")
+def test_four_linear_experts_solve_the_blobs(made):
+    _, _, measures = made
+    assert measures["accuracy, blobs, 4 experts"].ours > 0.95
+    assert 0.5 < measures["I(X;M), blobs, 4 experts"].ours <= 2.0
+
+
+@figures("baseline_comparison")
+def test_baselines_are_scikit_learns_own(made):
+    from sklearn.tree import DecisionTreeClassifier
+
+    _, _, measures = made
+    scores = []
+    for seed in range(2):
+        split = classification("circles", 1024, seed)
+        tree = DecisionTreeClassifier(max_depth=4, random_state=seed).fit(split.X, split.y)
+        scores.append(tree.score(split.X_test, split.y_test))
+    assert measures["accuracy, decision tree, depth 4"].ours == pytest.approx(np.mean(scores))
+
+
+@figures("density")
+def test_four_experts_come_close_to_the_true_density(made):
+    _, _, measures = made
+    assert 0 < measures["log-likelihood below the truth's in %, 4 experts"].ours < 3.0
+
+
+def test_the_true_density_is_that_of_four_gaussians():
+    X = np.array([[0.3, -0.2], [1.0, 1.0]])
+    parts = [np.prod(norm(mean, 0.15**0.5).pdf(X), axis=1) for mean in CORNERS]
+    np.testing.assert_allclose(np.exp(density.true_log_density(X)), np.mean(parts, axis=0))
+
+
+def test_samples_of_the_four_gaussians_have_their_moments():
+    X = four_gaussians(200_000, 0)
+    np.testing.assert_allclose(X.mean(axis=0), 0.0, atol=0.02)
+    np.testing.assert_allclose(np.cov(X.T), 1.15 * np.eye(2), atol=0.02)
+
+
+def test_the_best_possible_r2_is_what_the_noise_leaves():
+    settings = regression.Settings.quick()
+    x, y = regression._draw_data(settings, 100_000, 0)
+    np.testing.assert_allclose(np.std(y - regression.curve(x)), settings.noise, rtol=0.02)
+
+
+@pytest.mark.parametrize("task", ["moons", "circles", "blobs"])
+def test_a_fifth_of_a_task_is_held_out_and_the_seed_decides_all(task):
+    split, same, other = (classification(task, 1024, seed) for seed in (1, 1, 2))
+    assert (len(split.X), len(split.X_test)) == (819, 205)
+    assert set(split.y) == {0, 1}
+    np.testing.assert_array_equal(split.X, same.X)
+    assert not np.array_equal(split.X, other.X)
+
+
+def test_a_mesh_runs_along_the_first_axis_first():
+    axes = plane(np.array([[0.0, 0.0], [1.0, 2.0]]), 3)
+    np.testing.assert_allclose(axes[1], [-0.16, 1.0, 2.16])
+    np.testing.assert_allclose(mesh(axes)[:3, 1], -0.16)

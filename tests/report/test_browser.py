@@ -1,0 +1,216 @@
+"""The page in a real browser: no error, no network, and controls that change the picture."""
+
+import json
+import shutil
+from dataclasses import dataclass
+from types import ModuleType
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from pinfactory.experiments import Listing, run
+from pinfactory.experiments._explorer import explorer, pack
+from pinfactory.report import write_page
+
+pytest.importorskip("selenium")
+pytest.importorskip("jinja2")
+pytest.importorskip("plotly")
+if not (shutil.which("chromium") and shutil.which("chromedriver")):
+    pytest.skip("needs Debian's chromium and chromium-driver", allow_module_level=True)
+
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.select import Select
+from selenium.webdriver.support.ui import WebDriverWait
+
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    seeds: int = 1
+
+    @classmethod
+    def quick(cls, **changes):
+        return cls(**changes)
+
+
+def made_up_piece(kind, n_experts, n_first):
+    """Return a piece of the rate–utility plane in which every cell has numbers of its own."""
+    axis, cells = np.linspace(-1.5, 1.5, 16), []
+    radius = np.hypot(*np.meshgrid(axis, axis)).ravel()
+    for i in range(n_first):
+        for j in range(3):
+            share = np.linspace(1, 1 + i + j, n_experts)
+            share = share / share.sum()
+            shown = {
+                "accuracy": 0.5 + 0.1 * i + 0.01 * j + 0.001 * n_experts,
+                "sampled": 0.5 + 0.05 * i,
+                "selector_bits": 0.3 * i + (kind == "budgets") * 0.05,
+                "expert_bits": 0.2 * j,
+                "overall_bits": 0.1 * (i + j),
+                "share": share,
+                "proba": pack(1 / (1 + np.exp(8 * (radius - 0.4 - 0.2 * j)))),
+                "responsibilities": pack(np.tile(share, (len(radius), 1))),
+            }
+            cells.append({"shown": shown})
+    return {
+        "kind": kind,
+        "n_experts": n_experts,
+        "first": [0.5 * (i + 1) for i in range(n_first)],
+        "second": [1.5, 5.5, 20.5],
+        "cells": cells,
+        "axes": [axis.tolist(), axis.tolist()],
+        "samples": {"X": [[0.1, 0.2], [1.0, 1.0]], "y": [0, 1]},
+    }
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    toy = ModuleType("toy")
+    toy.TITLE, toy.ABOUT, toy.PLACE, toy.Settings = "Toy", "About.", "Section 1", Settings
+    toy.pieces = lambda settings: {
+        f"{kind}, {n}": lambda kind=kind, n=n: made_up_piece(kind, n, 3 if n > 1 else 1)
+        for kind in ("prices", "budgets")
+        for n in (1, 4)
+    }
+    toy.draw = lambda results: Figure()
+    toy.measures = lambda results: []
+    toy.explore = explorer
+    out = tmp_path_factory.mktemp("out")
+    (outcome,) = run([Listing("toy", toy)], out, progress=False)
+    assert outcome.error == ""
+    return write_page(out, [Listing("toy", toy)])
+
+
+@pytest.fixture(scope="module")
+def browser(page, tmp_path_factory):
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium")
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
+    try:
+        driver.get_log("performance")  # what the empty tab has loaded
+        driver.get(page.as_uri())
+        WebDriverWait(driver, 60).until(
+            lambda d: d.find_elements(By.CSS_SELECTOR, "#explorer-plane .main-svg")
+        )
+        yield driver
+    finally:
+        driver.quit()
+
+
+def shown(browser):
+    """Return everything the explorer shows: texts, picture, boundary, mark in the plane."""
+    return browser.execute_script(
+        """const text = n => document.getElementById("explorer-" + n).textContent;
+        const part = document.getElementById("explorer-partition");
+        const plane = document.getElementById("explorer-plane");
+        return {accuracy: text("accuracy"), selector: text("selector"), expert: text("expert"),
+            overall: text("overall"), experts: text("experts-value"), first: text("first-value"),
+            second: text("second-value"), name: text("first-name"),
+            shares: document.getElementById("explorer-shares").children.length,
+            image: part.layout.images[0].source, boundary: JSON.stringify(part.data[2].x),
+            ring: plane.data[1].x[0] + "," + plane.data[1].y[0]};"""
+    )
+
+
+def slide(browser, name, value):
+    browser.execute_script(
+        """const slider = document.getElementById("explorer-" + arguments[0]);
+        slider.value = arguments[1]; slider.dispatchEvent(new Event("input"));""",
+        name,
+        value,
+    )
+
+
+def test_the_page_loads_without_errors_and_without_the_network(browser, page):
+    assert browser.get_log("browser") == []
+    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    asked = [
+        message["params"]["request"]["url"]
+        for message in messages
+        if message["method"] == "Network.requestWillBeSent"
+        # The browser's own start page may still be loading its parts.
+        and not message["params"]["documentURL"].startswith("chrome://")
+    ]
+    assert page.as_uri() in asked
+    assert all(url == page.as_uri() or url.startswith("data:") for url in asked)
+
+
+def test_every_control_changes_numbers_and_picture(browser):
+    slide(browser, "experts", 1)
+    slide(browser, "first", 0)
+    slide(browser, "second", 0)
+    before = shown(browser)
+    assert (before["accuracy"], before["shares"], before["experts"]) == ("50.4 %", 4, "4")
+    slide(browser, "first", 2)
+    first = shown(browser)
+    assert (first["accuracy"], first["selector"], first["first"]) == ("70.4 %", "0.60 bit", "1.5")
+    assert first["image"] != before["image"]
+    assert first["ring"] == "0.6,0"
+    slide(browser, "second", 2)
+    second = shown(browser)
+    assert (second["expert"], second["second"]) == ("0.40 bit", "20.5")
+    assert second["boundary"] != first["boundary"]
+    slide(browser, "experts", 0)
+    one = shown(browser)
+    assert (one["experts"], one["shares"], one["first"]) == ("1", 1, "–")
+
+
+def test_budgets_can_be_chosen_instead_of_prices(browser):
+    slide(browser, "experts", 1)
+    slide(browser, "first", 1)
+    before = shown(browser)
+    Select(browser.find_element(By.ID, "explorer-mode")).select_by_value("budgets")
+    after = shown(browser)
+    assert before["name"] != after["name"]
+    assert (before["selector"], after["selector"]) == ("0.30 bit", "0.35 bit")
+    Select(browser.find_element(By.ID, "explorer-mode")).select_by_value("prices")
+
+
+def test_a_click_on_a_dot_shows_its_committee(browser):
+    browser.execute_script(
+        """document.getElementById("explorer-plane")
+            .emit("plotly_click", {points: [{customdata: [4, 2, 1]}]});"""
+    )
+    after = shown(browser)
+    assert (after["experts"], after["first"], after["second"]) == ("4", "1.5", "5.5")
+
+
+@pytest.mark.parametrize("width", [1200, 400])
+def test_nothing_sticks_out_to_the_side(browser, width):
+    metrics = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+
+
+def test_the_dark_scheme_changes_page_and_plots(browser):
+    def look():
+        return browser.execute_script(
+            """return [getComputedStyle(document.body).backgroundColor,
+            document.getElementById("explorer-plane").layout.font.color];"""
+        )
+
+    def choose(scheme):
+        features = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", features)
+
+    choose("light")
+    light = look()
+    choose("dark")
+    WebDriverWait(browser, 10).until(
+        lambda _: all(a != b for a, b in zip(light, look(), strict=True))
+    )
