@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Sequence
+from functools import cache
 
 import equinox as eqx
 import jax
@@ -30,14 +31,19 @@ def linear(inputs: int, outputs: int, *, key: Key[Array, ""]) -> Network:
 
     NumPy draws the weights: JAX would compile a program for every shape.
     """
-    shell = eqx.filter_eval_shape(eqx.nn.Linear, inputs, outputs, key=key)
     random = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     bound = 1.0 / np.sqrt(inputs)
 
     def draw(leaf: jax.ShapeDtypeStruct) -> Array:
         return jax.device_put(random.uniform(-bound, bound, leaf.shape).astype(leaf.dtype))
 
-    return jax.tree.map(draw, shell)
+    return jax.tree.map(draw, _shape(inputs, outputs))
+
+
+@cache
+def _shape(inputs: int, outputs: int) -> eqx.nn.Linear:
+    """Return a linear map without its weights; tracing one takes longer than drawing weights."""
+    return eqx.filter_eval_shape(eqx.nn.Linear, inputs, outputs, key=jax.random.key(0))
 
 
 def mlp(

@@ -166,3 +166,21 @@ def test_weight_decay_shrinks_parameters_in_proportion(linear_hierarchy):
         for decay in (0.0, 0.5)
     )
     np.testing.assert_allclose(plain - decayed, 0.05 * hierarchy.selector.weight, rtol=1e-4)
+
+
+def test_settled_parameters_are_the_mean_of_the_last_steps(linear_hierarchy):
+    learner = Learner(log_likelihood)
+    hierarchy = linear_hierarchy(jax.random.key(0), 2)
+    priors = Priors.running(hierarchy(jnp.zeros(2)), 0.9, 0.9)
+    state = learner.init(hierarchy, priors, (Fixed(5.0), Fixed(5.0)), learning_rate=0.1)
+    data = Data(jnp.ones((4, 2)), jnp.asarray([0, 1, 1, 0]), jnp.ones(4))
+    step = eqx.filter_jit(learner.step)
+    expected = np.asarray(hierarchy.selector.weight)
+    for count in range(1, 21):
+        state, _ = step(jax.random.key(count), state, data)
+        weight = np.asarray(state.hierarchy.selector.weight)
+        expected = expected + 10 / (count + 10) * (weight - expected)
+    settled = state.settled()
+    np.testing.assert_allclose(settled.hierarchy.selector.weight, expected, rtol=1e-5)
+    assert (settled.hierarchy.selector.weight != state.hierarchy.selector.weight).any()
+    assert eqx.tree_equal(settled.optimiser, state.optimiser)

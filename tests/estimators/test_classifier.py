@@ -16,9 +16,10 @@ from sklearn.preprocessing import StandardScaler
 
 import pinfactory
 from pinfactory import SpecialistClassifier
+from pinfactory.core.batches import Epochs
 from pinfactory.core.information import measure
 from pinfactory.core.resources import Scheduled
-from pinfactory.estimators import _committee, _questions
+from pinfactory.estimators import _committee, _fitting, _questions
 
 # Tests share shapes (rows, experts, restarts, batch), so that they share compiled programs.
 SETTINGS = {
@@ -293,7 +294,7 @@ def test_the_same_seed_gives_the_same_committee():
     assert (other.predict_proba(X) != quick().fit(X, Y).predict_proba(X)).any()
 
 
-@pytest.mark.parametrize("early_stopping", [False, True])
+@pytest.mark.parametrize("early_stopping", [False, True, "folds"])
 def test_the_best_of_several_restarts_is_kept(monkeypatch, early_stopping):
     seen = {}
 
@@ -301,32 +302,69 @@ def test_the_best_of_several_restarts_is_kept(monkeypatch, early_stopping):
         seen["states"], seen["scores"] = original(self, *args, **settings)
         return seen["states"], seen["scores"]
 
-    original = _committee.Committee._train
-    monkeypatch.setattr(_committee.Committee, "_train", spy)
+    original = _fitting.Fitting._settle
+    monkeypatch.setattr(_fitting.Fitting, "_settle", spy)
     several = quick(n_init=3, early_stopping=early_stopping).fit(X, Y)
     kept = several.predict_proba(X)
     answers = []
     for index in range(3):
-        several.state_ = _committee.pick(seen["states"], index)
+        several.state_ = _fitting.pick(seen["states"], index)
         answers.append(several.predict_proba(X))
     best = int(seen["scores"].argmax())
     np.testing.assert_array_equal([(kept == other).all() for other in answers], np.eye(3)[best])
-    if not early_stopping:
+    if early_stopping is not True:
         assert best == np.argmin([log_loss(Y, p) for p in answers])
 
 
-def test_early_stopping_ends_when_nothing_improves():
-    x = np.random.default_rng(0).normal(size=(60, 2))
-    y = np.arange(60) % 2
+NOISE = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 2
+
+
+@pytest.mark.parametrize("early_stopping", [True, "folds", "auto"])
+def test_early_stopping_ends_when_nothing_improves(early_stopping):
     settings = {"max_iter": 10_000, "n_iter_no_change": 2}
-    assert quick(early_stopping=True, **settings).fit(x, y).n_iter_ < 10_000
-    assert quick(early_stopping="auto", **settings).fit(x, y).n_iter_ == 10_000
-    assert quick(early_stopping=False, **settings).fit(x, y).n_iter_ == 10_000
+    assert quick(early_stopping=early_stopping, **settings).fit(*NOISE).n_iter_ < 10_000
+    if early_stopping is True:
+        assert quick(early_stopping=False, **settings).fit(*NOISE).n_iter_ == 10_000
 
 
-def test_early_stopping_is_automatic_from_100_samples_on():
-    x, y = circles(100)
-    assert quick(early_stopping="auto", max_iter=200).fit(x, y).history_[-1].score is not None
+def test_folds_find_how_long_to_learn_and_then_learn_from_all_samples(monkeypatch):
+    runs = []
+
+    def spy(self, table, replicas, validation, **settings):
+        runs.append((validation, original(self, table, replicas, validation, **settings)))
+        return runs[-1][1]
+
+    original = _fitting.Fitting._run
+    monkeypatch.setattr(_fitting.Fitting, "_run", spy)
+    fitted = quick(early_stopping="folds", max_iter=1000).fit(X, Y)
+    (folds, searched), (none, trained) = runs
+    assert folds.folded
+    assert none is None
+    scores = [progress.score[0] for progress in searched.history]
+    assert fitted.n_iter_ == 100 * (1 + int(np.argmax(scores))) == trained.history[-1].step
+    # The score is the mean log-likelihood of every sample by the fold that did not see it.
+    assert fitted.score(X, Y) > 0.9
+    assert -np.log(2) < max(scores) < 0
+
+
+@pytest.mark.parametrize(
+    ("n", "settings", "way"),
+    [
+        (39, {}, None),
+        (40, {}, "folds"),
+        (10_000, {}, "folds"),
+        (10_001, {}, "part"),
+        (99, {"selector_bits": 1.0}, None),
+        (100, {"selector_bits": 1.0}, "part"),
+        (100, {"beta_expert": Scheduled(1.0, 2.0, 10, "linear")}, "part"),
+        (1, {"early_stopping": "folds"}, None),
+        (2, {"early_stopping": True}, "part"),
+        (10_000, {"early_stopping": False}, None),
+    ],
+)
+def test_the_way_to_stop_depends_on_how_many_samples_there_are(n, settings, way):
+    model = SpecialistClassifier(**settings)
+    assert model._stopping(n, _fitting.Replica(0, 4, *model._resources())) == way
 
 
 # ------------------------------------------------------------------------------------- going on
@@ -385,8 +423,8 @@ def test_partial_fit_sees_every_sample(monkeypatch):
         seen.append(batches([[0, 0]], start, chunk)[0, : steps - start])
         return train(learner, run, data, batches=batches, steps=steps, chunk=chunk)
 
-    train = _committee.train
-    monkeypatch.setattr(_committee, "train", spy)
+    train = _fitting.train
+    monkeypatch.setattr(_fitting, "train", spy)
     stream = quick().partial_fit(X[:33], Y[:33], classes=["inner", "outer"])
     stream.partial_fit(X, Y)
     assert [rows.shape for rows in seen] == [(2, 32), (2, 32)]
@@ -419,16 +457,16 @@ def test_verbose_shows_a_bar_on_standard_error(capsys):
     assert "SpecialistClassifier: 100%" in err
 
 
-@pytest.mark.parametrize("early_stopping", [False, True])
+@pytest.mark.parametrize("early_stopping", [False, True, "folds"])
 def test_ctrl_c_keeps_what_was_learned(monkeypatch, early_stopping):
     pressed = []
 
     def press(self, progress, run):
-        if progress.step >= 600:
+        if progress.step >= 1000:
             pressed.append(progress.step)
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(_committee.ProgressBar, "chunk", press)
+    monkeypatch.setattr(_fitting.ProgressBar, "chunk", press)
     stopped = quick(max_iter=100_000, verbose=True, early_stopping=early_stopping)
     with pytest.warns(UserWarning, match="interrupted at step"):
         stopped.fit(X, Y)
@@ -436,12 +474,12 @@ def test_ctrl_c_keeps_what_was_learned(monkeypatch, early_stopping):
     assert stopped.score(X, Y) > 0.8
 
 
-@pytest.mark.parametrize("early_stopping", [False, True])
+@pytest.mark.parametrize("early_stopping", [False, True, "folds"])
 def test_ctrl_c_before_the_first_chunk_leaves_an_untrained_committee(monkeypatch, early_stopping):
     def press(self, *args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_committee.Epochs, "__call__", press)
+    monkeypatch.setattr(Epochs, "__call__", press)
     with pytest.warns(UserWarning, match="interrupted at step 0"):
         stopped = quick(early_stopping=early_stopping).fit(X, Y)
     assert stopped.predict(X).shape == (60,)

@@ -96,7 +96,7 @@ BAD_SETTINGS = [
     ({"momentum_expert": 1.5}, "`momentum_expert` must be a number of at least 0.0 and at most 1"),
     ({"validation_fraction": 0.0}, "`validation_fraction` must be a number above 0.0 and at most"),
     ({"validation_fraction": 1.0}, "`validation_fraction` must be a number above 0.0 and at most"),
-    ({"early_stopping": "never"}, "`early_stopping` must be one of True, False, 'auto', but got"),
+    ({"early_stopping": "never"}, "`early_stopping` must be one of True, False, 'auto', 'folds'"),
 ]
 
 

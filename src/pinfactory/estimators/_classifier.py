@@ -5,8 +5,9 @@ from typing import Any, Literal
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 from sklearn.base import ClassifierMixin
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
@@ -17,11 +18,11 @@ from pinfactory.core.hierarchy import Hierarchy
 from pinfactory.core.information import marginal
 from pinfactory.core.learning import Data, Utility
 from pinfactory.core.resources import Scheduled
-from pinfactory.core.utilities import log_likelihood
 from pinfactory.networks import Factory
 from pinfactory.persistence import register
 
-from ._committee import Committee, Table
+from ._committee import Committee
+from ._table import Table
 
 Routing = Literal["mixture", "best", "sampled"]
 
@@ -64,14 +65,17 @@ class SpecialistClassifier(ClassifierMixin, Committee):
         Step size of Adam.
     weight_decay : float, default=0.0
         Decay of all weights per unit of learning rate.
-    early_stopping : bool or "auto", default="auto"
-        Whether to stop when a validation part no longer improves and keep the best state;
-        "auto" does so from 100 samples on.
+    early_stopping : bool, "folds" or "auto", default="auto"
+        How to find out when to stop. True sets a part of the samples aside, stops when the
+        committee no longer improves on it, and keeps the best state. "folds" finds the number of
+        steps by cross-validation and then trains that long on all samples. "auto" uses folds from
+        40 samples on, a part of them from 10,000 samples on (or from 100 if a β follows a
+        schedule or a budget).
     validation_fraction : float, default=0.15
-        Share of the samples in the validation part.
-    n_iter_no_change : int, default=15
-        How many checks without improvement end training; there are 50 checks in a full run.
-    n_init : int, default=4
+        Share of the samples that is set aside.
+    n_iter_no_change : int, default=20
+        How many checks without improvement end training; there is one every 100 steps.
+    n_init : int, default=5
         Restarts, trained side by side; the best is kept.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes.
@@ -127,8 +131,8 @@ class SpecialistClassifier(ClassifierMixin, Committee):
         weight_decay: float = 0.0,
         early_stopping: bool | str = "auto",
         validation_fraction: float = 0.15,
-        n_iter_no_change: int = 15,
-        n_init: int = 4,
+        n_iter_no_change: int = 20,
+        n_init: int = 5,
         class_weight: dict | str | None = None,
         warm_start: bool = False,
         verbose: bool = False,
@@ -293,7 +297,7 @@ class SpecialistClassifier(ClassifierMixin, Committee):
         return y.astype(np.int32)
 
     def _utility(self) -> Utility:
-        return log_likelihood
+        return log_likelihood_of_code
 
     def _score_function(self) -> Callable[[Hierarchy, Data], Float[Array, " n"]]:
         return _log_likelihood_of_rows
@@ -316,6 +320,16 @@ class SpecialistClassifier(ClassifierMixin, Committee):
             members = order[table.y[order] == label]
             rank[members] = (np.arange(len(members)) + random.uniform()) / len(members)
         return np.argsort(rank, kind="stable")
+
+
+def log_likelihood_of_code(answer: Family, code: Int[Array, ""]) -> Float[Array, ""]:
+    """Return log p(y) of one class as a masked sum.
+
+    Looking it up would be the same, but the gradient of a lookup is slow on a CPU.
+    """
+    assert isinstance(answer, Categorical)
+    log_probs = answer.log_probs
+    return jnp.sum(jnp.where(jnp.arange(log_probs.shape[-1]) == code, log_probs, 0.0))
 
 
 @eqx.filter_jit

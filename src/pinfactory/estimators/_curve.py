@@ -22,8 +22,10 @@ from pinfactory.core.information import estimate_information, measure
 from pinfactory.core.learning import Data, LearnerState, Utility
 
 from . import _settings as check
-from ._committee import MONTE_CARLO_ROWS, Committee, Replica, Table
+from ._blueprint import Replica
+from ._committee import MONTE_CARLO_ROWS, Committee
 from ._rows import Rows, distinct
+from ._table import Table
 
 if TYPE_CHECKING:
     import pandas

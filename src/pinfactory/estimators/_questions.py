@@ -1,29 +1,29 @@
 """What one can ask a trained hierarchy about many inputs at once, each compiled once."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, PyTree
 
 from pinfactory.core.hierarchy import Decision, Hierarchy
 from pinfactory.core.information import Estimate, Information, Meter, estimate_information
+from pinfactory.core.training import compiled
 
 Inputs = Float[Array, "n d"]
 
 
-@eqx.filter_jit
+@compiled
 def select(hierarchy: Hierarchy, x: Inputs) -> Float[Array, "n m"]:
     """Return p(m|x)."""
     return jax.vmap(hierarchy.select)(x).probs
 
 
-@eqx.filter_jit
+@compiled
 def decide(hierarchy: Hierarchy, x: Inputs) -> Decision:
     """Return p(m|x) and the answers of all experts."""
     return jax.vmap(hierarchy)(x)
 
 
-@eqx.filter_jit
+@compiled
 def ask_best(hierarchy: Hierarchy, x: Inputs) -> PyTree[Array]:
     """Return the answer of the most responsible expert; the others are not asked."""
 
@@ -34,7 +34,7 @@ def ask_best(hierarchy: Hierarchy, x: Inputs) -> PyTree[Array]:
     return jax.vmap(one)(x)
 
 
-@eqx.filter_jit
+@compiled
 def ask_sampled(hierarchy: Hierarchy, x: Inputs, key: Key[Array, ""]) -> PyTree[Array]:
     """Return the answer of an expert drawn from p(m|x) for each input."""
 
@@ -44,31 +44,31 @@ def ask_sampled(hierarchy: Hierarchy, x: Inputs, key: Key[Array, ""]) -> PyTree[
     return jax.vmap(one)(x, jax.random.split(key, len(x)))
 
 
-@eqx.filter_jit
+@compiled
 def ask_expert(hierarchy: Hierarchy, x: Inputs, m: Int[Array, ""]) -> PyTree[Array]:
     """Return the answers of expert m."""
     return jax.vmap(hierarchy.expert(m))(x)
 
 
-@eqx.filter_jit
+@compiled
 def start_meter(hierarchy: Hierarchy, x: Inputs) -> Meter:
     """Begin to measure information."""
     return Meter.start(jax.vmap(hierarchy)(x))
 
 
-@eqx.filter_jit
+@compiled
 def feed_meter(meter: Meter, hierarchy: Hierarchy, x: Inputs, weight: Float[Array, " n"]) -> Meter:
     """Measure the decisions for further inputs."""
     return meter.update(jax.vmap(hierarchy)(x), weight)
 
 
-@eqx.filter_jit
+@compiled
 def read_meter(meter: Meter) -> Information:
     """Return what has been measured."""
     return meter.report()
 
 
-@eqx.filter_jit
+@compiled
 def estimate_overall(hierarchy: Hierarchy, x: Inputs) -> Estimate:
     """Estimate I(X;Y) for answers whose mixture has no closed-form entropy."""
     return estimate_information(jax.random.key(0), jax.vmap(hierarchy)(x))[1]

@@ -1,6 +1,5 @@
 """`SpecialistRegressor`: a committee that predicts numbers."""
 
-import math
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -26,9 +25,11 @@ from pinfactory.persistence import register
 
 from . import _questions as questions
 from . import _settings as check
-from ._committee import BLOCK, Committee, Table
-from ._gaussian_experts import WIDEST, Calibrated, SteadyExpert, gaussian
+from ._committee import Committee
+from ._gaussian_experts import Calibrated, SteadyExpert, gaussian
+from ._noise import measure_errors, root_mean_square
 from ._rows import Rows
+from ._table import Table
 
 Routing = Literal["mixture", "best", "sampled"]
 
@@ -81,14 +82,17 @@ class SpecialistRegressor(RegressorMixin, Committee):
         Step size of Adam.
     weight_decay : float, default=0.0
         Decay of all weights per unit of learning rate.
-    early_stopping : bool or "auto", default="auto"
-        Whether to stop when a validation part no longer improves and keep the best state;
-        "auto" does so from 100 samples on.
+    early_stopping : bool, "folds" or "auto", default="auto"
+        How to find out when to stop. True sets a part of the samples aside, stops when the
+        committee no longer improves on it, and keeps the best state. "folds" finds the number of
+        steps by cross-validation and then trains that long on all samples. "auto" uses folds from
+        40 samples on, a part of them from 10,000 samples on (or from 100 if a β follows a
+        schedule or a budget).
     validation_fraction : float, default=0.15
-        Share of the samples in the validation part.
-    n_iter_no_change : int, default=15
-        How many checks without improvement end training; there are 50 checks in a full run.
-    n_init : int, default=4
+        Share of the samples that is set aside.
+    n_iter_no_change : int, default=20
+        How many checks without improvement end training; there is one every 100 steps.
+    n_init : int, default=5
         Restarts, trained side by side; the best is kept.
     warm_start : bool, default=False
         Whether `fit` goes on from the last solution.
@@ -142,8 +146,8 @@ class SpecialistRegressor(RegressorMixin, Committee):
         weight_decay: float = 0.0,
         early_stopping: bool | str = "auto",
         validation_fraction: float = 0.15,
-        n_iter_no_change: int = 15,
-        n_init: int = 4,
+        n_iter_no_change: int = 20,
+        n_init: int = 5,
         warm_start: bool = False,
         verbose: bool = False,
         random_state: Any = None,
@@ -325,29 +329,21 @@ class SpecialistRegressor(RegressorMixin, Committee):
     def _measure(self, table: Table) -> None:
         super()._measure(table)
         if self.utility != "likelihood":
-            self._measure_noise(table)
+            self._set_noise(table)
 
-    def _measure_noise(self, table: Table) -> None:
+    def _set_noise(self, table: Table) -> None:
         """Set each expert's noise to the root mean square error on what it is responsible for.
 
         A squared error rewards no honest deviation: that of an answer is set by β₂ alone.
         """
-        square, mass = np.zeros((self.n_experts_, table.y.shape[1])), np.zeros(self.n_experts_)
-        for start in range(0, len(table.x), BLOCK):
-            block = table.take(np.arange(start, min(start + BLOCK, len(table.x)))).padded()
-            more_square, more_mass = _errors(self.state_.hierarchy, block)
-            square += np.asarray(more_square, float)
-            mass += np.asarray(more_mass, float)
+        scale = self.target_scaler_.scale_
+        square, mass = measure_errors(self.state_.hierarchy, table)
         if self._noise_mass is not None:
             steps = -(-len(table.x) // self.batch_size)
             kept = self.momentum_expert**steps * self._noise_mass
-            square += kept[:, None] * (self.noise_ / self.target_scaler_.scale_) ** 2
+            square += kept[:, None] * (self.noise_ / scale) ** 2
             mass += kept
-        # An expert that nobody asked has the noise of all of them.
-        square += 1e-6 * square.sum(axis=0)
-        variance = square / (mass + 1e-6 * mass.sum())[:, None]
-        noise = np.clip(np.sqrt(variance), math.exp(-WIDEST), math.exp(WIDEST))
-        self.noise_, self._noise_mass = noise * self.target_scaler_.scale_, mass
+        self.noise_, self._noise_mass = root_mean_square(square, mass) * scale, mass
 
     def _shaped(self, values: np.ndarray) -> np.ndarray:
         return values[:, 0] if self._one_output else values
@@ -383,16 +379,6 @@ class SpecialistRegressor(RegressorMixin, Committee):
     @property
     def _n_outputs(self) -> int:
         return 2 * len(self.target_scaler_.mean_)
-
-
-@eqx.filter_jit
-def _errors(hierarchy: Hierarchy, data: Data) -> tuple[Float[Array, "m d"], Float[Array, " m"]]:
-    """Return sums of each expert's squared errors and of the weight it is responsible for."""
-    decision = jax.vmap(hierarchy)(data.x)
-    assert isinstance(decision.answers, Gaussian)
-    share = data.weight[:, None] * decision.responsibilities
-    square = (decision.answers.mean - data.y[:, None, :]) ** 2
-    return jnp.einsum("nm,nmd->md", share, square), share.sum(axis=0)
 
 
 @eqx.filter_jit

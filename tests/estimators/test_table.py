@@ -1,0 +1,44 @@
+"""Which rows replicas learn from, and by which they are judged."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pinfactory.estimators._table import RowBatches, Table, Validation
+
+
+def table(n: int) -> Table:
+    """Return rows that carry their own number as input and target."""
+    numbers = np.arange(n)
+    return Table(numbers[:, None].astype(np.float32), numbers, np.ones(n, np.float32))
+
+
+@given(st.integers(5, 60), st.integers(2, 5))
+def test_every_row_judges_the_one_fold_that_does_not_learn_from_it(n, n_folds):
+    order = np.random.default_rng(n).permutation(n)
+    folds = Validation.folds(table(n), order, n_folds)
+    weight = np.asarray(folds.judged.weight)
+    judged = [y[w > 0] for y, w in zip(np.asarray(folds.judged.y), weight, strict=True)]
+    np.testing.assert_array_equal(np.sort(np.concatenate(judged)), np.arange(n))
+    for rows, others in zip(folds.learned, judged, strict=True):
+        np.testing.assert_array_equal(np.sort([*rows, *others]), np.arange(n))
+    sizes = [len(rows) for rows in judged]
+    assert max(sizes) - min(sizes) <= 1
+
+
+@pytest.mark.parametrize(("share", "n_judged"), [(0.15, 3), (0.01, 1), (0.9, 18)])
+def test_a_part_is_the_same_for_all_replicas(share, n_judged):
+    part = Validation.part(table(20), np.arange(20)[::-1], share, 3)
+    assert float(part.judged.weight.sum()) == n_judged
+    assert len(part.learned) == 3
+    for rows in part.learned:
+        np.testing.assert_array_equal(np.sort(rows), np.arange(20 - n_judged))
+
+
+def test_an_epoch_holds_every_row_a_replica_learns_from_once():
+    learned = [np.asarray([1, 3, 5, 7]), np.asarray([0, 2])]
+    drawn = RowBatches(learned, 2)([[0, 1], [0, 2]], 0, 4)
+    assert drawn.shape == (2, 4, 2)
+    np.testing.assert_array_equal(np.sort(drawn[0].reshape(2, 4)), [learned[0]] * 2)
+    np.testing.assert_array_equal(np.sort(drawn[1].reshape(4, 2)), [learned[1]] * 4)
