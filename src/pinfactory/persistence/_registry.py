@@ -5,6 +5,7 @@ class or a module to import.
 """
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from jaxtyping import PyTree
@@ -30,6 +31,17 @@ class Storable(Protocol):
 
 
 _classes: dict[str, type[Any]] = {}
+# Where our own kinds register themselves, so that a file can be loaded before its module is.
+_MODULES = {
+    "SpecialistClassifier": "pinfactory.estimators",
+    "SpecialistRegressor": "pinfactory.estimators",
+    "SpecialistMixture": "pinfactory.estimators",
+    "SpecialistAgent": "pinfactory.rl._agent",
+    "MetaSpecialistRegressor": "pinfactory.meta",
+    "MetaSpecialistClassifier": "pinfactory.meta",
+    "MetaSpecialistAgent": "pinfactory.rl.meta",
+    "ImageSpecialists": "pinfactory.vision",
+}
 _Model = TypeVar("_Model")
 
 
@@ -86,7 +98,9 @@ def save_model(model: Storable, path: FilePath) -> None:
 
 
 def load(path: FilePath) -> Any:
-    """Load the model in a file; its class must be registered, which importing its module does.
+    """Load the model in a file.
+
+    The class of a model of your own must be registered, which importing its module does.
 
     Nothing in the file is executed, and no class is looked up by a name that the file gives
     except among the registered ones.
@@ -98,6 +112,8 @@ def load(path: FilePath) -> Any:
         is not sound or does not describe such a model.
     """
     manifest, arrays = read(path)
+    if manifest.kind in _MODULES:
+        import_module(_MODULES[manifest.kind])
     if manifest.kind not in _classes:
         raise UnknownKindError(
             f"{path} holds a {manifest.kind!r}, but load must be given one of {sorted(_classes)}; "
