@@ -13,13 +13,12 @@ from jaxtyping import Array, PyTree
 from sklearn.base import BaseEstimator
 
 from pinfactory import networks
+from pinfactory import settings as check
 from pinfactory.core.families import Family
 from pinfactory.core.hierarchy import Expert, FamilyExpert, Hierarchy, assemble
 from pinfactory.core.learning import Learner, LearnerState, Utility
 from pinfactory.core.priors import Priors
 from pinfactory.core.resources import Budget, Resource, Scheduled
-
-from . import _settings as check
 
 
 class Replica(NamedTuple):

@@ -13,12 +13,11 @@ from jaxtyping import Array, Float, PyTree
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from pinfactory import settings as check
 from pinfactory.core.families import Family
 from pinfactory.core.hierarchy import Hierarchy
 
 from . import _questions as questions
-from . import _settings as check
-from ._blueprint import blank as blank
 from ._files import Files
 from ._fitting import Fitting
 from ._information import CommitteeInformation

@@ -16,12 +16,12 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 from tqdm.auto import tqdm
 
+from pinfactory import settings as check
 from pinfactory.core.families import Categorical, Family
 from pinfactory.core.hierarchy import Decision, Hierarchy
 from pinfactory.core.information import estimate_information, measure
 from pinfactory.core.learning import Data, LearnerState, Utility
 
-from . import _settings as check
 from ._blueprint import Replica
 from ._committee import MONTE_CARLO_ROWS, Committee
 from ._rows import Rows, distinct

@@ -8,10 +8,10 @@ from jaxtyping import PyTree
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
+from pinfactory import settings as check
 from pinfactory.core.learning import Learner, LearnerState
 from pinfactory.persistence import save_model
 
-from . import _settings as check
 from ._blueprint import Blueprint, Replica
 from ._information import CommitteeInformation
 

@@ -14,6 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
+from pinfactory import settings as check
 from pinfactory.callbacks import ProgressBar
 from pinfactory.core.batches import Epochs
 from pinfactory.core.hierarchy import Hierarchy, pick, stack
@@ -21,7 +22,6 @@ from pinfactory.core.learning import Data, Learner, LearnerState
 from pinfactory.core.resources import Fixed
 from pinfactory.core.training import Callback, Run, Trained, compiled, train
 
-from . import _settings as check
 from ._blueprint import Blueprint, Replica
 from ._rows import Rows, distinct
 from ._table import RowBatches, Table, Validation

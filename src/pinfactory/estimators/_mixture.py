@@ -10,11 +10,11 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 from tqdm.auto import tqdm
 
 from pinfactory import density
+from pinfactory import settings as check
 from pinfactory.core.families import NormalWishart
 from pinfactory.density import Frame, Mixture, Prices
 from pinfactory.persistence import register
 
-from . import _settings as check
 from ._information import MixtureInformation
 from ._mixture_answers import MixtureAnswers
 from ._rows import Rows, distinct

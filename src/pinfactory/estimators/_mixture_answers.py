@@ -10,10 +10,10 @@ from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from pinfactory import settings as check
 from pinfactory.density import Mixture
 from pinfactory.persistence import save_model
 
-from . import _settings as check
 from ._information import MixtureInformation
 
 

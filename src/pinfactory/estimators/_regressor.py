@@ -15,6 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from pinfactory import settings as check
 from pinfactory.core import utilities
 from pinfactory.core.families import Family, Gaussian
 from pinfactory.core.hierarchy import Decision, Expert, Hierarchy
@@ -24,7 +25,6 @@ from pinfactory.networks import Factory
 from pinfactory.persistence import register
 
 from . import _questions as questions
-from . import _settings as check
 from ._committee import Committee
 from ._gaussian_experts import Calibrated, SteadyExpert, gaussian
 from ._noise import measure_errors, root_mean_square

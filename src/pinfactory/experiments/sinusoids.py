@@ -16,7 +16,7 @@ from ._experiment import Measure, Results
 from ._sinusoid_pictures import MAML, RULES, draw, pieces_of
 
 TITLE = "Sine curves from a few points"
-PLACE = "Section 6.1, Figures 7 and 9"
+PLACE = "Section 6.1, Figures 9 and 11"
 ABOUT = """
 Every task is a curve y = a · sin(x + b) with its own amplitude and phase, known at K points. A
 selector looks at all K points (mean y in 16 bins of x) and chooses an expert, a network with one

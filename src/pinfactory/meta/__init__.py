@@ -4,6 +4,8 @@ Section 5 of the paper: the selector sees the support set of a whole task, the c
 adapts to it, and both are judged by the free energy on other samples of the task.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from . import tasks
 from ._adapted import AdaptedClassifier, AdaptedRegressor
 from ._classifier import MetaSpecialistClassifier
@@ -14,6 +16,9 @@ from .evaluation import Evaluation, evaluate
 from .experts import HeadedNetwork, MetaExpert, Question, TaskSelector
 from .learner import MetaLearner, MetaState
 from .source import Recipes, TaskSource
+
+if TYPE_CHECKING:
+    from pinfactory.rl.meta import MetaSpecialistAgent
 
 __all__ = [
     "Adaptation",
@@ -27,6 +32,7 @@ __all__ = [
     "LastLayer",
     "MetaExpert",
     "MetaLearner",
+    "MetaSpecialistAgent",
     "MetaSpecialistClassifier",
     "MetaSpecialistRegressor",
     "MetaState",
@@ -40,3 +46,12 @@ __all__ = [
     "evaluate",
     "tasks",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the agent when it is asked for: data sets need no environments."""
+    if name == "MetaSpecialistAgent":
+        from pinfactory.rl.meta import MetaSpecialistAgent
+
+        return MetaSpecialistAgent
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,9 +9,9 @@ from jaxtyping import Array, Float
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
+from pinfactory import settings as check
 from pinfactory.core.families import Categorical, Family, Gaussian
 from pinfactory.core.hierarchy import Decision, Expert, Hierarchy
-from pinfactory.estimators import _settings as check
 from pinfactory.estimators._rows import padded, padded_length
 
 from .evaluation import mixture

@@ -6,11 +6,11 @@ from typing import Any
 import jax
 import numpy as np
 
+from pinfactory import settings as check
 from pinfactory.core import utilities
 from pinfactory.core.hierarchy import Expert
 from pinfactory.core.learning import Utility
 from pinfactory.core.resources import Scheduled
-from pinfactory.estimators import _settings as check
 from pinfactory.estimators._gaussian_experts import SteadyExpert
 from pinfactory.persistence import register
 

@@ -13,11 +13,11 @@ from jaxtyping import Array, Float, PyTree
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from pinfactory import settings as check
 from pinfactory.callbacks import ProgressBar
 from pinfactory.core.hierarchy import Hierarchy, pick, stack
 from pinfactory.core.information import Estimate
 from pinfactory.core.training import Callback, Run, train
-from pinfactory.estimators import _settings as check
 from pinfactory.estimators._information import CommitteeInformation
 from pinfactory.persistence import save_model
 

@@ -1,4 +1,4 @@
-"""Few-shot tasks about handwritten characters (Lake et al. 2015; Section 6.1 of the paper)."""
+"""Few-shot tasks about handwritten characters (Lake et al. 2015; Section 6.2 of the paper)."""
 
 import os
 from typing import Any, NamedTuple

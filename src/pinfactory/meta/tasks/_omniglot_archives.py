@@ -73,8 +73,8 @@ def load(folder: str | os.PathLike[str] | None, preprocessing: str) -> Character
     parts = [read(a, path, preprocessing) for a, path in zip(ARCHIVES, paths, strict=True)]
     characters = Characters(*map(np.concatenate, zip(*parts, strict=True)))
     cached.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(cached) as stream:
-        np.savez_compressed(stream, **characters._asdict())
+    with atomic_write(cached) as new:
+        np.savez_compressed(new, **characters._asdict())
     return characters
 
 

@@ -1,0 +1,358 @@
+"""A model of the body that adapts online, and planning with it: GrBAL (Nagabandi et al. 2019).
+
+A network predicts the change of the observation and the reward. It is meta-learned such that a
+gradient step on the latest transitions of an episode,
+
+    θ' = θ − α ∇ Σ ‖s′ − s − f_θ(s, a)‖²,
+
+makes it predict the following ones. At every step of an episode the model is adapted so, and the
+action comes from model predictive control: random plans around the last one, each weighted by the
+exponential of the reward that the adapted model expects (MPPI, Williams et al. 2017).
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Bool, Float, Key, PyTree
+
+from pinfactory.networks import Network, mlp, relu
+from pinfactory.rl._mind import OPTIMISER
+from pinfactory.rl._normalise import Moments
+from pinfactory.rl._rollout import Tally, World, rollout, uniforms
+from pinfactory.rl.envs import Box, Env, reset_all
+from pinfactory.rl.meta._families import TaskFamily
+from pinfactory.rl.meta._play import finish, start_episodes
+
+
+class Model(eqx.Module):
+    """A network in units of deviations: (s, a) ↦ (s′ − s, r)."""
+
+    network: Network
+    inputs: Moments
+    outputs: Moments
+
+    def __call__(self, network: Network, x: Float[Array, " i"]) -> Float[Array, " q"]:
+        """Return changes and reward in their own units, by an adapted network."""
+        deviation = jnp.sqrt(jnp.maximum(self.outputs.variance, 1e-8))
+        return self.outputs.mean + deviation * network(self.inputs(x))
+
+
+class Recollection(NamedTuple):
+    """What each of n episodes remembers: its latest transitions, its plan, its last step."""
+
+    x: Float[Array, "n k i"]
+    change: Float[Array, "n k o"]
+    plan: Float[Array, "n h a"]
+    observation: Float[Array, "n o"]
+    action: Float[Array, "n a"]
+    steps: Float[Array, " n"]
+
+
+class Planner(eqx.Module):
+    """How a model adapts and plans."""
+
+    env: Env
+    n_steps: int = eqx.field(static=True)
+    window: int = eqx.field(static=True)
+    horizon: int = eqx.field(static=True)
+    plans: int = eqx.field(static=True)
+    inner_rate: Float[Array, ""]
+    learning_rate: Float[Array, ""]
+    temperature: Float[Array, ""]
+
+    @property
+    def n_noise(self) -> int:
+        """Uniform numbers that one decision needs."""
+        return self.plans * self.horizon * len(self._space.low)
+
+    @property
+    def _space(self) -> Box:
+        space = self.env.action_space
+        assert isinstance(space, Box)
+        return space
+
+    def blank(self, n: int) -> Recollection:
+        """Return what episodes remember before their first step."""
+        o, a = len(self.env.observation_space.low), len(self._space.low)
+        return Recollection(
+            jnp.zeros((n, self.window, o + a)),
+            jnp.zeros((n, self.window, o)),
+            jnp.zeros((n, self.horizon, a)),
+            jnp.zeros((n, o)),
+            jnp.zeros((n, a)),
+            jnp.zeros(n),
+        )
+
+    def adapt(
+        self,
+        model: Model,
+        x: Float[Array, "k i"],
+        y: Float[Array, "k q"],
+        known: Float[Array, " k"],
+    ) -> Network:
+        """Take the inner step on the transitions that are known (weight one)."""
+
+        def error(network: Network) -> Float[Array, ""]:
+            misses = jax.vmap(network)(model.inputs(x)) - model.outputs(y)
+            # Only changes: in an episode rewards are what is sought, not what is told.
+            squares = jnp.mean(misses[:, :-1] ** 2, axis=-1)
+            return jnp.sum(known * squares) / jnp.maximum(jnp.sum(known), 1.0)
+
+        downhill = eqx.filter_grad(error)(model.network)
+        return eqx.apply_updates(
+            model.network, jax.tree.map(lambda g: -self.inner_rate * g, downhill)
+        )
+
+    def act(
+        self,
+        model: Model,
+        observation: Float[Array, "n o"],
+        fresh: Bool[Array, " n"],
+        memory: Recollection,
+        uniform: Float[Array, "n k"],
+        adapting: Bool[Array, ""],
+    ) -> tuple[Recollection, Float[Array, "n a"]]:
+        """Remember the last step, adapt, plan, and return the first action of the plan."""
+        blank = self.blank(len(fresh))
+        began = fresh | (memory.steps == 0)
+
+        def new(x: Array, old: Array) -> Array:
+            return jnp.where(began.reshape(-1, *(1,) * (old.ndim - 1)), x, old)
+
+        memory = Recollection(*map(new, blank, memory))
+        last = jnp.concatenate([memory.observation, memory.action], axis=-1)
+        x = jnp.concatenate([memory.x[:, 1:], last[:, None]], axis=1)
+        change = jnp.concatenate(
+            [memory.change[:, 1:], (observation - memory.observation)[:, None]], axis=1
+        )
+        known = jnp.arange(self.window) >= self.window - memory.steps[:, None]
+        known = known & adapting
+
+        def one(
+            x: Array, change: Array, known: Array, plan: Array, observation: Array, noise: Array
+        ) -> Array:
+            y = jnp.concatenate([change, jnp.zeros((self.window, 1))], axis=-1)
+            network = self.adapt(model, x, y, known.astype(float))
+            return self._plan(model, network, plan, observation, noise)
+
+        plan = jax.vmap(one)(x, change, known, memory.plan, observation, uniform)
+        later = jnp.concatenate([plan[:, 1:], jnp.zeros_like(plan[:, :1])], axis=1)
+        now = Recollection(x, change, later, observation, plan[:, 0], memory.steps + 1.0)
+        return now, plan[:, 0]
+
+    def _plan(
+        self, model: Model, network: Network, plan: Array, observation: Array, noise: Array
+    ) -> Float[Array, "h a"]:
+        low, high = np.array(self._space.low, np.float32), np.array(self._space.high, np.float32)
+        shape = (self.plans, self.horizon, len(low))
+        spread = 0.25 * (high - low) * jax.scipy.special.ndtri(noise.reshape(shape))
+        plans = jnp.clip(plan + spread, low, high)
+
+        def step(states: Array, actions: Array) -> tuple[Array, Array]:
+            outcome = jax.vmap(lambda x: model(network, x))(
+                jnp.concatenate([states, actions], axis=-1)
+            )
+            return states + outcome[:, :-1], outcome[:, -1]
+
+        start = jnp.broadcast_to(observation, (self.plans, len(observation)))
+        _, rewards = jax.lax.scan(step, start, jnp.swapaxes(plans, 0, 1))
+        worth = jnp.sum(rewards, axis=0)
+        unit = jnp.std(worth) + 1e-6
+        weights = jax.nn.softmax((worth - jnp.max(worth)) / (self.temperature * unit))
+        return jnp.tensordot(weights, plans, axes=1)
+
+
+class GrBAL:
+    """Gradient-based adaptive learner: a meta-learned model with predictive control.
+
+    Parameters
+    ----------
+    family
+        Tasks to learn from, with actions in a box.
+    n_tasks, n_steps
+        Tasks per iteration, and steps in each; they are kept for ever.
+    window
+        Transitions that an inner step sees, and that it has to predict in training.
+    inner_rate, learning_rate
+        Of the inner step, and of Adam.
+    horizon, plans, temperature
+        Steps that are planned, plans that are tried, and how sharply the better ones count.
+    gradient_steps
+        Of meta-learning in every iteration.
+    hidden
+        Hidden layers.
+    seed
+        Of everything random.
+    """
+
+    def __init__(
+        self,
+        family: TaskFamily,
+        *,
+        n_tasks: int = 16,
+        n_steps: int = 128,
+        window: int = 8,
+        inner_rate: float = 0.05,
+        learning_rate: float = 1e-3,
+        horizon: int = 16,
+        plans: int = 64,
+        temperature: float = 0.2,
+        gradient_steps: int = 200,
+        hidden: tuple[int, ...] = (64, 64),
+        seed: int = 0,
+    ) -> None:
+        space = family.env.action_space
+        if not isinstance(space, Box):
+            raise ValueError(f"Actions must be in a box to plan with them, but got {space}.")
+        self.family, self.n_tasks, self.n_steps, self.seed = family, n_tasks, n_steps, seed
+        self.gradient_steps = gradient_steps
+        self._planner = Planner(
+            family.env, n_steps, window, horizon, plans,
+            *map(jnp.float32, (inner_rate, learning_rate, temperature)),
+        )  # fmt: skip
+        o, a = len(family.env.observation_space.low), len(space.low)
+        network = mlp(o + a, o + 1, hidden, relu, key=jax.random.key(seed))
+        self._model = Model(network, Moments.start(o + a), Moments.start(o + 1))
+        self._optimiser = OPTIMISER.init(eqx.filter(network, eqx.is_inexact_array))
+        self._random = np.random.default_rng(seed)
+        self._seen: list[tuple[np.ndarray, ...]] = []
+
+    @property
+    def num_timesteps(self) -> int:
+        """Environment steps taken."""
+        return len(self._seen) * self.n_tasks * self.n_steps
+
+    def learn(self, iterations: int) -> "GrBAL":
+        """Gather experience by planning, and learn the model from all of it."""
+        window = self._planner.window
+        for _ in range(iterations):
+            key = jax.random.fold_in(jax.random.key(self.seed), len(self._seen))
+            tasks = self.family.draw(self._random, self.n_tasks)
+            at_random = jnp.asarray(not self._seen)
+            x, y, done = _gather(self._planner, self._model, key, tasks, at_random)
+            self._model = eqx.tree_at(
+                lambda m: (m.inputs, m.outputs),
+                self._model,
+                (self._model.inputs.update(x), self._model.outputs.update(y)),
+            )
+            self._seen.append(tuple(map(np.asarray, (x, y, done))))
+            batches = [self._batch(64, 2 * window) for _ in range(self.gradient_steps)]
+            stacked = tuple(np.stack(part) for part in zip(*batches, strict=True))
+            self._model, self._optimiser = _improve(
+                self._planner, self._model, self._optimiser, *stacked
+            )
+        return self
+
+    def evaluate(
+        self,
+        tasks: TaskFamily | None = None,
+        *,
+        n_tasks: int = 64,
+        adapting: bool = True,
+        seed: int = 0,
+    ) -> np.ndarray:
+        """Return the returns of one episode in each of `n_tasks` new tasks."""
+        family = self.family if tasks is None else tasks
+        params = family.draw(np.random.default_rng([self.seed, 1, seed]), n_tasks)
+        limit = jnp.asarray(family.env.max_steps)
+        key = jax.random.key(seed)
+        return np.asarray(
+            _play(self._planner, self._model, key, params, jnp.asarray(adapting), limit)
+        )
+
+    def _batch(self, n: int, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Draw stretches of experience; the weight is zero after the end of an episode."""
+        x, y, weight = [], [], []
+        for _ in range(n):
+            xs, ys, done = self._seen[self._random.integers(len(self._seen))]
+            first = self._random.integers(len(xs) - length + 1)
+            task = self._random.integers(xs.shape[1])
+            part = slice(first, first + length)
+            x.append(xs[part, task])
+            y.append(ys[part, task])
+            over = np.concatenate([[False], done[part, task][:-1]])
+            weight.append(np.cumsum(over) == 0)
+        return np.stack(x), np.stack(y), np.stack(weight).astype(np.float32)
+
+
+@eqx.filter_jit
+def _gather(
+    planner: Planner, model: Model, key: Key[Array, ""], tasks: PyTree, at_random: Bool[Array, ""]
+) -> tuple[Array, Array, Array]:
+    """Return inputs and outputs of the model for t steps of n tasks, and where episodes ended."""
+    reset_key, env_key, noise_key = jax.random.split(key, 3)
+    states, observation = reset_all(planner.env, reset_key, tasks)
+    n = len(observation)
+    world = World(states, observation, jnp.ones(n, bool), planner.blank(n), Tally.start(n))
+    noise = uniforms(noise_key, (planner.n_steps, n, planner.n_noise))
+    low, high = map(jnp.asarray, (planner._space.low, planner._space.high))
+
+    def act(x: Array, fresh: Array, memory: Any, uniform: Array) -> tuple[Any, Array]:
+        memory, action = planner.act(model, x, fresh, memory, uniform, ~at_random)
+        anything = low + (high - low) * uniform[:, : len(low)]
+        action = jnp.where(at_random, anything, action)
+        return memory._replace(action=action), action
+
+    _, seen = rollout(planner.env, env_key, tasks, world, act, lambda a: a, noise)
+    change = seen.next_observation - seen.observation
+    return (
+        jnp.concatenate([seen.observation, seen.choice], axis=-1),
+        jnp.concatenate([change, seen.reward[..., None]], axis=-1),
+        seen.done,
+    )
+
+
+@eqx.filter_jit
+def _improve(
+    planner: Planner, model: Model, optimiser: optax.OptState, x: Any, y: Any, weight: Any
+) -> tuple[Model, optax.OptState]:
+    """Take one gradient step through the inner one for every batch of stretches."""
+    arrays, static = eqx.partition(model.network, eqx.is_inexact_array)
+    window = planner.window
+
+    def loss(arrays: PyTree, x: Array, y: Array, weight: Array) -> Float[Array, ""]:
+        network = eqx.combine(arrays, static)
+        now = eqx.tree_at(lambda m: m.network, model, network)
+
+        def one(x: Array, y: Array, weight: Array) -> Float[Array, ""]:
+            adapted = planner.adapt(now, x[:window], y[:window], weight[:window])
+            misses = jax.vmap(adapted)(model.inputs(x[window:])) - model.outputs(y[window:])
+            return jnp.sum(weight[window:] * jnp.mean(misses**2, axis=-1)) / window
+
+        return jnp.mean(jax.vmap(one)(x, y, weight))
+
+    def step(carry: Any, batch: tuple[Array, Array, Array]) -> tuple[Any, None]:
+        arrays, optimiser = carry
+        gradient = jax.grad(loss)(arrays, *batch)
+        direction, optimiser = OPTIMISER.update(gradient, optimiser)
+        moved = jax.tree.map(lambda w, d: w - planner.learning_rate * d, arrays, direction)
+        return (moved, optimiser), None
+
+    (arrays, optimiser), _ = jax.lax.scan(step, (arrays, optimiser), (x, y, weight))
+    return eqx.tree_at(lambda m: m.network, model, eqx.combine(arrays, static)), optimiser
+
+
+@eqx.filter_jit
+def _play(
+    planner: Planner,
+    model: Model,
+    key: Key[Array, ""],
+    tasks: PyTree,
+    adapting: Array,
+    limit: Array,
+) -> Float[Array, " n"]:
+    """Return the returns of one episode in each task."""
+    reset_key, key = jax.random.split(key)
+    n = jax.tree.leaves(tasks)[0].shape[0]
+
+    def act(key: Array, x: Array, over: Array, memory: Any) -> tuple[Array, Any]:
+        noise = uniforms(key, (n, planner.n_noise))
+        memory, action = planner.act(model, x, jnp.zeros(n, bool), memory, noise, adapting)
+        return action, memory
+
+    start = start_episodes(planner.env, reset_key, tasks, planner.blank(n))
+    return finish(planner.env, key, tasks, start, act, limit).total

@@ -1,0 +1,141 @@
+"""What the experiments with agents share: training that is measured on the way."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from pinfactory.core.training import Callback, Progress, Run
+from pinfactory.rl import SpecialistAgent
+from pinfactory.rl._actions import BoxActions
+
+# What is measured at every report, one list each.
+CURVES = ("deterministic", "stochastic", "selector_bits", "expert_bits")
+
+
+class Record(Callback):
+    """Evaluates an agent at every report, writes down its bits and priors, and keeps the best.
+
+    The best is the one with the largest sum of deterministic and stochastic return.
+    """
+
+    def __init__(self, agent: SpecialistAgent, n_episodes: int) -> None:
+        self.agent, self.n_episodes = agent, n_episodes
+        self.curves: dict[str, list[Any]] = {name: [] for name in (*CURVES, "steps", "prior")}
+        self.best, self._highest = agent.mind.policy, -np.inf
+
+    def chunk(self, progress: Progress, run: Run) -> None:
+        curves, prior = self.curves, self.agent.mind.priors.stages[0].family
+        curves["steps"].append(progress.step)
+        for name, sure in (("deterministic", True), ("stochastic", False)):
+            episodes = self.agent.evaluate(self.n_episodes, deterministic=sure, seed=0)
+            curves[name].append(float(episodes.returns.mean()))
+        if (now := curves["deterministic"][-1] + curves["stochastic"][-1]) > self._highest:
+            self.best, self._highest = self.agent.mind.policy, now
+        information = self.agent.information_
+        curves["selector_bits"].append(information.selector)
+        curves["expert_bits"].append(information.experts)
+        shares = np.asarray(prior.probs)[: self.agent.n_experts]  # type: ignore[attr-defined]
+        curves["prior"].append(shares.round(4))
+
+
+def train(
+    env: Any, total: int, *, reports: int, n_episodes: int = 20, **settings: Any
+) -> tuple[SpecialistAgent, dict[str, Any]]:
+    """Train an agent; return it with curves over training and the returns of 100 new episodes.
+
+    The latter are of the agent at the end (`final_…`), and when it was best (`best_…`).
+    """
+    agent = SpecialistAgent(env, **settings)
+    record = Record(agent, n_episodes)
+    agent.learn(total, record, report_every=-(-total // reports))
+    judged = {
+        f"{when}_{how}": float(np.mean(agent._place.play(policy, 100, sure, seed=1).returns))
+        for when, policy in (("final", agent.mind.policy), ("best", record.best))
+        for how, sure in (("deterministic", True), ("stochastic", False))
+    }
+    information = agent.information_
+    return agent, {
+        **record.curves,
+        **judged,
+        "effective_experts": information.effective_experts,
+        "responsibility": information.responsibility.round(4),
+        "action_priors": action_priors(agent),
+    }
+
+
+def action_priors(agent: SpecialistAgent) -> list[list[float]]:
+    """Return low, middle and high of p(a|m) for every expert of box actions with one number."""
+    actions = agent.mind.policy.actions
+    if not isinstance(actions, BoxActions) or len(actions.low) > 1:
+        return []
+    prior: Any = agent.mind.priors.stages[1].family
+    mean, scale = np.asarray(prior.mean)[:, 0], np.asarray(prior.scale)[:, 0]
+    ends = np.stack([mean - scale, mean, mean + scale], axis=1)[: agent.n_experts]
+    return np.asarray(actions.to_env(jnp.asarray(ends)[..., None]))[..., 0].round(4).tolist()
+
+
+def train_trpo(env: str, total: int, seed: int, reports: int, n_episodes: int) -> dict[str, Any]:
+    """Train TRPO of sb3-contrib with its default settings, and measure it the same way.
+
+    Without that package there is nothing to train; the result says so.
+    """
+    if find_spec("sb3_contrib") is None:
+        return {"missing": "sb3_contrib"}
+    import gymnasium
+    import torch
+    from sb3_contrib import TRPO
+    from stable_baselines3.common.evaluation import evaluate_policy
+
+    torch.set_num_threads(1)
+    model: Any = TRPO("MlpPolicy", gymnasium.make(env), seed=seed)
+    judge = gymnasium.make(env)
+    curves: dict[str, list[float]] = {"steps": [], "deterministic": [], "stochastic": []}
+    best, highest = model.get_parameters(), -np.inf
+
+    def score(n: int) -> dict[str, float]:
+        return {
+            how: float(np.mean(evaluate_policy(model, judge, n, deterministic=sure, warn=False)[0]))
+            for how, sure in (("deterministic", True), ("stochastic", False))
+        }
+
+    for _ in range(reports):
+        model.learn(total // reports, reset_num_timesteps=False)
+        curves["steps"].append(model.num_timesteps)
+        now = score(n_episodes)
+        for how, value in now.items():
+            curves[how].append(value)
+        if sum(now.values()) > highest:
+            best, highest = copy.deepcopy(model.get_parameters()), sum(now.values())
+    final = {f"final_{how}": value for how, value in score(50).items()}
+    model.set_parameters(best)
+    return {**curves, **final, **{f"best_{how}": value for how, value in score(50).items()}}
+
+
+def first_above(piece: Mapping[str, Any], level: float) -> float:
+    """Return the environment steps after which the deterministic return first reaches a level."""
+    reached = np.flatnonzero(np.asarray(piece["deterministic"]) >= level)
+    return float(piece["steps"][reached[0]]) if len(reached) else float("inf")
+
+
+def draw_curves(
+    axes: Axes, pieces: Sequence[Mapping[str, Any]], name: str, colour: str, label: str
+) -> None:
+    """Draw the median over seeds, and the range from the worst to the best."""
+    shortest = min(len(piece["steps"]) for piece in pieces)
+    steps = np.asarray(pieces[0]["steps"][:shortest])
+    values = np.array([piece[name][:shortest] for piece in pieces])
+    axes.fill_between(steps, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.15, lw=0)
+    axes.plot(steps, np.median(values, axis=0), color=colour, lw=2.0, label=label)
+
+
+def label_steps(axes: Axes) -> None:
+    """Write environment steps below axes, in thousands."""
+    axes.set_xlabel("environment steps, thousands")
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:g}")

@@ -1,0 +1,167 @@
+import sys
+
+import numpy as np
+import pytest
+
+from pinfactory.experiments import rl_balance, rl_cart_pole, rl_swing_up
+from pinfactory.experiments._rl import first_above, train_trpo
+
+pytest.importorskip("gymnasium")
+
+
+def curves(n_experts: int, level: float, n: int = 4) -> dict:
+    """Return made-up results of one training."""
+    rise = np.linspace(0.1, 1.0, n) * level
+    return {
+        "steps": [1000 * (i + 1) for i in range(n)],
+        "deterministic": rise.tolist(),
+        "stochastic": (0.9 * rise).tolist(),
+        "selector_bits": [0.5] * n,
+        "expert_bits": [0.2] * n,
+        "prior": [[1.0 / n_experts] * n_experts] * n,
+        "final_deterministic": level,
+        "final_stochastic": 0.9 * level,
+        "best_deterministic": level,
+        "best_stochastic": 0.9 * level,
+        "effective_experts": float(n_experts),
+        "responsibility": [1.0 / n_experts] * n_experts,
+        "action_priors": [[-0.2, 0.0, 0.2]] * n_experts,
+    }
+
+
+def titles(figure) -> list[str]:
+    return [axes.get_title(loc="left") for axes in figure.axes]
+
+
+@pytest.fixture(params=[True, False], ids=["with TRPO", "without sb3-contrib"])
+def balance(request) -> tuple[dict, bool]:
+    results = {
+        f"{kind}, seed {seed}": {**curves(settings["n_experts"], 9350.0 - seed), "kind": kind}
+        for kind, settings in rl_balance.KINDS.items()
+        for seed in range(2)
+    }
+    theirs = curves(1, 9400.0) if request.param else {"missing": "sb3_contrib"}
+    return results | {"TRPO, seed 0": {**theirs, "kind": "TRPO"}}, request.param
+
+
+def test_balance_shows_returns_bits_and_priors(balance) -> None:
+    results, _ = balance
+    shown = titles(rl_balance.draw(results))
+    assert {"Return, deterministic", "I(S;M), the selector", "Prior of each expert, p(m)"} <= {
+        *shown
+    }
+
+
+def test_where_trpo_is_missing_the_figure_says_so(balance) -> None:
+    results, there = balance
+    words = [text.get_text() for axes in rl_balance.draw(results).axes for text in axes.texts]
+    assert ("TRPO: sb3-contrib is not installed" in words) == (not there)
+    assert any("TRPO" in m.name for m in rl_balance.measures(results)) == there
+
+
+def test_balance_is_judged_by_the_share_of_seeds(balance) -> None:
+    results, _ = balance
+    judged = {m.name: m for m in rl_balance.measures(results)}
+    assert judged["share of seeds with at least 9,300, best kept, 5 linear experts"].passed
+    results["5 linear experts, seed 0"]["best_deterministic"] = 100.0
+    judged = {m.name: m for m in rl_balance.measures(results)}
+    assert judged["share of seeds with at least 9,300, best kept, 5 linear experts"].ours == 0.5
+    assert judged["steps to the first 9,300, median, 5 linear experts"].ours == 4000.0
+
+
+def test_steps_to_a_level_are_infinite_if_it_is_never_reached() -> None:
+    assert first_above(curves(1, 10.0), 9.0) == 4000.0
+    assert first_above(curves(1, 10.0), 11.0) == float("inf")
+
+
+def test_without_sb3_contrib_trpo_is_reported_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sb3_contrib", None)
+    monkeypatch.setattr("pinfactory.experiments._rl.find_spec", lambda name: None)
+    assert train_trpo("Pendulum-v1", 10, 0, 1, 1) == {"missing": "sb3_contrib"}
+
+
+def swing(task: str, kind: str, level: float) -> dict:
+    n = rl_swing_up.KINDS[kind]["n_experts"]
+    random = np.random.default_rng(0)
+    return {
+        **curves(n, 1.0),
+        "final_deterministic": level,
+        "final_stochastic": level,
+        "task": task,
+        "agent": kind,
+        "view": random.uniform(-3, 3, (50, 2)),
+        "responsible": random.dirichlet(np.ones(n), 50),
+        "upright": random.uniform(size=n),
+    }
+
+
+@pytest.fixture
+def swings() -> dict:
+    return {
+        f"{task}, {kind}, seed 0": swing(
+            task, kind, -900.0 if kind == rl_swing_up.ONE and task == "pendulum" else 400.0
+        )
+        for task in rl_swing_up.TASKS
+        for kind in rl_swing_up.KINDS
+    }
+
+
+def test_swing_ups_show_every_task_and_who_balances(swings) -> None:
+    shown = titles(rl_swing_up.draw(swings))
+    for task in rl_swing_up.TASKS.values():
+        assert task.title in shown
+    assert shown.count("Who balances") == len(rl_swing_up.TASKS)
+
+
+def test_swing_ups_are_judged_by_both_kinds_of_return(swings) -> None:
+    judged = {m.name: m for m in rl_swing_up.measures(swings)}
+    assert judged["share of seeds that solve it, pendulum, 2 linear experts"].passed
+    alone = judged["share of seeds that solve it, pendulum, 1 linear expert"]
+    assert alone.ours == 0.0
+    assert alone.passed is None
+    swings["pendulum, 2 linear experts, seed 0"]["final_stochastic"] = -300.0
+    judged = {m.name: m for m in rl_swing_up.measures(swings)}
+    assert not judged["share of seeds that solve it, pendulum, 2 linear experts"].passed
+
+
+@pytest.mark.parametrize("name", list(rl_swing_up.TASKS))
+def test_upright_states_are_recognised(name: str) -> None:
+    task = rl_swing_up.TASKS[name]
+    size = task.env().observation_space.shape[0]
+    up, down = np.zeros((1, size)), np.zeros((1, size))
+    cosines = {"pendulum": [0], "cart-pole": [2], "double pendulum": [3, 4]}[name]
+    up[:, cosines] = 1.0
+    down[:, cosines[:1]] = -1.0
+    down[:, cosines[1:]] = 1.0
+    assert task.view(up)[2].all()
+    assert not task.view(down)[2].any()
+
+
+def test_the_matrix_of_cart_pole_has_histograms_on_its_diagonal() -> None:
+    random = np.random.default_rng(0)
+    piece = {
+        **curves(2, 500.0),
+        "final_stochastic": 500.0,
+        "states": random.normal(size=(40, 4)),
+        "share": random.uniform(size=40),
+    }
+    figure = rl_cart_pole.draw({"seed 0": piece})
+    grid = np.array(figure.axes).reshape(4, 4)
+    for row in range(4):
+        for column in range(4):
+            assert bool(grid[row, column].collections) == (row != column)
+            assert bool(grid[row, column].patches) == (row == column)
+    assert rl_cart_pole.measures({"seed 0": piece})[0].passed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", [rl_balance, rl_cart_pole, rl_swing_up])
+def test_a_tiny_run_gives_a_figure_and_numbers(module) -> None:
+    small = {
+        rl_balance: {"total": 2048, "reports": 2, "seeds": 1, "trpo_seeds": 0, "n_episodes": 2},
+        rl_cart_pole: {"total": 2048, "reports": 2, "seeds": 1},
+        rl_swing_up: {"steps": (8192,), "reports": 2},
+    }[module]
+    results = {k: work() for k, work in module.pieces(module.Settings.quick(**small)).items()}
+    assert module.draw(results).axes
+    assert all(np.isfinite(m.ours) for m in module.measures(results))

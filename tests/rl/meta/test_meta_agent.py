@@ -1,0 +1,170 @@
+"""The agent: what it finds out about a task, and all that one can do with it."""
+
+import dataclasses
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import pinfactory
+from pinfactory.core.training import Callback
+from pinfactory.persistence import NotStorableError
+from pinfactory.rl.meta import (
+    AdaptedAgent,
+    MetaSpecialistAgent,
+    ParameterFamily,
+    TaskPartitionDisplay,
+    Uniform,
+    pendulum_tasks,
+)
+
+SMALL = {
+    "n_tasks": 32,
+    "n_steps": 30,
+    "units": 32,
+    "hidden": (32, 32),
+    "gamma": 0.9,
+    "learning_rate": 3e-3,
+    "selector_learning_rate": 3e-3,
+    "capacity": 4,
+    "seed": 1,
+}
+
+
+@pytest.fixture(scope="module")
+def trained(points: ParameterFamily) -> MetaSpecialistAgent:
+    agent = MetaSpecialistAgent(points, 2, **SMALL)
+    return agent.learn(100)
+
+
+def test_the_sign_of_a_motor_is_identified_within_five_transitions(
+    trained: MetaSpecialistAgent,
+) -> None:
+    information = trained.information_
+    assert information.about["sign"] > 0.9
+    assert information.selector > 0.9
+    assert information.effective_experts > 1.8
+    assert information.about["gain"] < 0.1
+
+
+def test_experts_come_close_to_the_best_controller(
+    trained: MetaSpecialistAgent, best: float
+) -> None:
+    # The probe alone, five steps at a mean squared distance of a third, costs about 1.7.
+    assert trained.evaluate(n_tasks=64, seed=0).mean > best - 0.5
+
+
+def test_one_expert_cannot_serve_both_signs(points: ParameterFamily, best: float) -> None:
+    # Whatever a memoryless policy does, it is right for one sign and as wrong for the other; doing
+    # nothing costs 20/3.
+    agent = MetaSpecialistAgent(points, 1, **SMALL)
+    assert agent.learn(100).evaluate(n_tasks=64, seed=0).mean < best - 2.0
+
+
+def test_an_adapted_agent_acts_as_its_body_needs(trained: MetaSpecialistAgent) -> None:
+    env = trained.family.env
+    for sign in (1.0, -1.0):
+        params = dataclasses.replace(env.default_params(), sign=sign)
+        adapted = trained.adapt(env, params, seed=3)
+        assert isinstance(adapted, AdaptedAgent)
+        action, _ = adapted.predict([0.8], deterministic=True)
+        assert action.shape == (1,)
+        assert sign * action[0] < -0.5
+        batch, _ = adapted.predict([[0.8], [-0.8]])
+        assert batch.shape == (2, 1)
+
+
+def test_evaluations_describe_every_task(trained: MetaSpecialistAgent) -> None:
+    played = trained.evaluate(n_tasks=64, seed=5)
+    assert played.returns.shape == played.lengths.shape == played.experts.shape == (64,)
+    assert set(played.lengths.tolist()) == {20}
+    assert sorted(played.tasks) == ["gain", "sign"]
+    assert trained.num_timesteps == 100 * 2 * 32 * (30 + 5)
+    np.testing.assert_allclose(played.responsibilities.sum(axis=1), 1.0, rtol=1e-5)
+    again = trained.evaluate(n_tasks=64, seed=5)
+    np.testing.assert_array_equal(again.returns, played.returns)
+
+
+def test_updates_on_new_tasks_leave_the_agent_as_it_is(
+    trained: MetaSpecialistAgent, points: ParameterFamily
+) -> None:
+    weaker = ParameterFamily(points.env, {**points.parameters, "gain": Uniform(0.1, 0.15)})
+    before = jax.tree.leaves(trained.mind.policy.hierarchy.experts)[0]
+    changed = trained.evaluate(weaker, n_tasks=64, seed=0, updates=5)
+    np.testing.assert_array_equal(jax.tree.leaves(trained.mind.policy.hierarchy.experts)[0], before)
+    unchanged = trained.evaluate(weaker, n_tasks=64, seed=0)
+    assert not np.array_equal(changed.returns, unchanged.returns)
+
+
+def test_a_saved_agent_goes_on_as_it_was(trained: MetaSpecialistAgent, tmp_path: Path) -> None:
+    # A family of an environment of this library is kept in the file; one of a stranger is not.
+    with pytest.raises(NotStorableError, match="must be a ParameterFamily of one of"):
+        trained.save(tmp_path / "agent.pin")
+    agent = MetaSpecialistAgent(pendulum_tasks(), 2, n_tasks=4, n_steps=8, units=8, hidden=(8, 8))
+    agent.save(tmp_path / "agent.pin")
+    loaded = pinfactory.load(tmp_path / "agent.pin")
+    assert isinstance(loaded, MetaSpecialistAgent)
+    assert loaded.family == agent.family
+    first, second = (a.evaluate(n_tasks=4, seed=1) for a in (agent, loaded))
+    np.testing.assert_array_equal(first.returns, second.returns)
+
+
+def test_a_gymnasium_environment_is_probed_like_ours() -> None:
+    gymnasium = pytest.importorskip("gymnasium")
+    agent = MetaSpecialistAgent(pendulum_tasks(), 2, n_tasks=4, n_steps=8, units=8, hidden=(8, 8))
+    env = gymnasium.make("Pendulum-v1")
+    adapted = agent.adapt(env, seed=2)
+    action, _ = adapted.predict(env.reset(seed=0)[0])
+    assert env.action_space.contains(action)
+    np.testing.assert_allclose(adapted.responsibilities_.sum(), 1.0, rtol=1e-5)
+
+
+class StopAt(Callback):
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def chunk(self, progress, run) -> bool:
+        return progress.step >= self.step
+
+
+def test_a_resumed_training_ends_as_one_that_never_stopped(
+    trained: MetaSpecialistAgent, points: ParameterFamily, tmp_path: Path
+) -> None:
+    def agent() -> MetaSpecialistAgent:
+        return MetaSpecialistAgent(points, 2, **SMALL)
+
+    file = tmp_path / "run.pin"
+    agent().learn(100, StopAt(40), checkpoint=file)
+    resumed = agent().learn(100, checkpoint=file)
+    for one, other in zip(
+        jax.tree.leaves(trained.mind), jax.tree.leaves(resumed.mind), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_the_partition_shows_who_takes_which_sign(trained: MetaSpecialistAgent) -> None:
+    display = TaskPartitionDisplay.from_agent(trained, parameters=["sign"], n_tasks=200)
+    (ax,) = display.axes_
+    heights = np.array([bar.get_height() for bar in ax.patches]).reshape(2, 2)
+    np.testing.assert_allclose(heights.sum(axis=0), 1.0, rtol=1e-5)
+    assert np.abs(heights[0] - heights[1]).min() > 0.8
+    with pytest.raises(ValueError, match=r"must be one of .*, but got 'colour'"):
+        TaskPartitionDisplay.from_agent(trained, parameters=["colour"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"probe": "pray"}, "`probe` must be one of 'shake', 'noise', 'prior', 'expert'"),
+        ({"n_experts": 0}, "`n_experts` must be an integer of at least 1"),
+        ({"capacity": 1}, "`capacity` must be an integer of at least 4"),
+        ({"probe_size": 0.0}, "`probe_size` must be a number above 0"),
+        ({"cell": "lstm"}, "`cell` must be 'indrnn' or 'gru'"),
+    ],
+)
+def test_wrong_settings_are_refused(
+    points: ParameterFamily, settings: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        MetaSpecialistAgent(points, **settings)

@@ -1,0 +1,298 @@
+import json
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+import pinfactory.persistence
+from pinfactory.core.resources import Scheduled
+from pinfactory.core.training import Callback, NonFiniteError
+from pinfactory.rl import EnvironmentFault, Evaluation, SpecialistAgent, envs, train_agents
+
+# One iteration is 64 steps.
+SMALL = {
+    "n_envs": 4,
+    "n_steps": 16,
+    "batch_size": 32,
+    "n_epochs": 2,
+    "selector_hidden": (8,),
+    "critic_hidden": (8,),
+    "capacity": 3,
+}
+
+
+def small(**settings) -> SpecialistAgent:
+    return SpecialistAgent("CartPole-v1", **SMALL | {"n_experts": 2} | settings)
+
+
+def leaves(agent: SpecialistAgent) -> list[np.ndarray]:
+    return [np.asarray(a) for a in jax.tree.leaves(eqx.filter(agent.mind, eqx.is_array))]
+
+
+def assert_same(one: SpecialistAgent, other: SpecialistAgent) -> None:
+    for a, b in zip(leaves(one), leaves(other), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.fixture(scope="module")
+def trained() -> SpecialistAgent:
+    return small().learn(640)
+
+
+def test_the_same_seed_gives_the_same_agent_and_another_one_another(
+    trained: SpecialistAgent,
+) -> None:
+    assert_same(trained, small().learn(640))
+    assert any((a != b).any() for a, b in zip(leaves(trained), leaves(small(seed=1)), strict=True))
+
+
+def test_timesteps_are_counted_and_rounded_up_to_whole_updates() -> None:
+    agent = small().learn(100)
+    assert agent.num_timesteps == 128
+    assert agent.learn(64).num_timesteps == 192
+    assert [progress.step for progress in agent.history_] == [128, 192]
+
+
+def test_actions_have_the_form_of_the_environment(trained: SpecialistAgent) -> None:
+    action, state = trained.predict(np.zeros(4))
+    assert action in (0, 1)
+    assert np.shape(action) == ()
+    assert state is None
+    actions, _ = trained.predict(np.zeros((5, 4)), deterministic=True)
+    assert actions.shape == (5,)
+    assert len(set(actions.tolist())) == 1
+
+
+def test_a_held_expert_is_remembered_between_predictions() -> None:
+    agent = small(hold=3)
+    observation = np.zeros((50, 4))
+    _, state = agent.predict(observation)
+    experts = [state[0]]
+    for _ in range(3):
+        _, state = agent.predict(observation, state)
+        experts.append(state[0])
+    np.testing.assert_array_equal(experts[0], experts[1])
+    np.testing.assert_array_equal(experts[0], experts[2])
+    assert (experts[2] != experts[3]).any()
+    starts = np.arange(50) < 25
+    _, again = agent.predict(observation, (experts[0], np.ones(50, np.int32)), starts)
+    np.testing.assert_array_equal(again[0][25:], experts[0][25:])
+    np.testing.assert_array_equal(again[1], np.where(starts, 1, 2))
+
+
+def test_an_expert_may_be_held_for_longer_than_an_update() -> None:
+    agent = small(hold=1000).learn(256)
+    assert all(np.isfinite(progress.info.objective).all() for progress in agent.history_)
+
+
+def test_responsibilities_are_probabilities_of_the_experts_that_may_act(
+    trained: SpecialistAgent,
+) -> None:
+    p = trained.responsibilities(np.random.default_rng(0).normal(size=(6, 4)))
+    assert p.shape == (6, 2)
+    np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-5)
+
+
+def test_log_prob_is_that_of_the_actions_it_takes(trained: SpecialistAgent) -> None:
+    x = np.array([[0.1, 0.5, -0.05, -0.4]])
+    share = np.mean(trained.predict(np.tile(x, (4000, 1)))[0])
+    assert np.exp(trained.log_prob(x, [1]))[0] == pytest.approx(share, abs=0.03)
+    total = np.exp(trained.log_prob(x, [0])) + np.exp(trained.log_prob(x, [1]))
+    assert total[0] == pytest.approx(1.0, rel=1e-5)
+
+
+def test_information_is_within_its_bounds(trained: SpecialistAgent) -> None:
+    information = trained.information_
+    assert 0.0 <= information.selector <= 1.0
+    assert 0.0 <= information.experts <= 1.0
+    assert information.responsibility.shape == (2,)
+    assert information.responsibility.sum() == pytest.approx(1.0, rel=1e-5)
+    assert 1.0 <= information.effective_experts <= 2.0
+
+
+def test_evaluation_plays_whole_episodes(trained: SpecialistAgent) -> None:
+    episodes = trained.evaluate(7, deterministic=False, seed=3)
+    assert episodes.returns.shape == (7,)
+    np.testing.assert_array_equal(episodes.returns, episodes.lengths)
+    np.testing.assert_array_equal(
+        trained.evaluate(7, deterministic=False, seed=3).returns, episodes.returns
+    )
+
+
+def test_a_saved_agent_acts_and_learns_on_as_before(
+    trained: SpecialistAgent, tmp_path: Path
+) -> None:
+    trained.save(tmp_path / "agent.pin")
+    loaded = SpecialistAgent.load(tmp_path / "agent.pin")
+    assert_same(trained, loaded)
+    assert isinstance(pinfactory.persistence.load(tmp_path / "agent.pin"), SpecialistAgent)
+    x = np.random.default_rng(0).normal(size=(9, 4))
+    np.testing.assert_array_equal(
+        trained.predict(x, deterministic=True)[0], loaded.predict(x, deterministic=True)[0]
+    )
+    assert loaded.learn(64).num_timesteps == trained.num_timesteps + 64
+
+
+def test_an_agent_of_a_nameless_environment_loads_without_it(tmp_path: Path) -> None:
+    agent = SpecialistAgent(envs.Pendulum(), **SMALL, expert_bits=1.0, n_experts=3)
+    agent.save(tmp_path / "agent.pin")
+    loaded = SpecialistAgent.load(tmp_path / "agent.pin")
+    assert loaded.predict(np.zeros(3))[0].shape == (1,)
+    with pytest.raises(ValueError, match="must have an environment to learn in"):
+        loaded.learn(64)
+    loaded.set_env(envs.Pendulum(max_steps=50))
+    with pytest.raises(ValueError, match="must have observations of shape"):
+        loaded.set_env("CartPole-v1")
+
+
+def test_schedules_survive_saving(tmp_path: Path) -> None:
+    small(beta_selector=Scheduled(1.0, 9.0, 100.0, "linear")).save(tmp_path / "agent.pin")
+    loaded = SpecialistAgent.load(tmp_path / "agent.pin")
+    assert loaded.mind.resources[0].end == 9.0
+
+
+def test_a_killed_run_goes_on_from_its_checkpoint_as_if_nothing_had_happened(
+    trained: SpecialistAgent, tmp_path: Path
+) -> None:
+    path = tmp_path / "run.pin"
+
+    def kill(progress) -> None:
+        if progress.step >= 256:
+            raise SystemExit
+
+    with pytest.raises(SystemExit):
+        small().learn(640, kill, checkpoint=path, report_every=128)
+    resumed = small().learn(640, checkpoint=path)
+    assert_same(resumed, trained)
+
+
+def test_a_callback_can_stop_and_sees_environment_steps() -> None:
+    seen = []
+
+    class Watch(Callback):
+        def chunk(self, progress, run) -> None:
+            seen.append((progress.step, progress.total, int(run.step)))
+
+    agent = small().learn(640, [Watch(), lambda p: p.step >= 256], report_every=128)
+    assert seen == [(128, 640, 128), (256, 640, 256)]
+    assert agent.num_timesteps == 256
+
+
+def test_logs_are_written_in_environment_steps(tmp_path: Path) -> None:
+    small().learn(256, log_dir=tmp_path, report_every=128)
+    rows = [json.loads(line) for line in (tmp_path / "progress.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [128, 256]
+    events = EventAccumulator(str(tmp_path)).Reload()
+    assert [e.step for e in events.Scalars("episode_return")] == [128, 256]
+    assert {"information/0", "information/1", "beta/0", "objective"} <= set(
+        events.Tags()["scalars"]
+    )
+
+
+def test_a_progress_bar_counts_environment_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    small().learn(128, progress_bar=True)
+    assert "128/128" in capsys.readouterr().err
+
+
+def test_the_best_agent_is_kept(tmp_path: Path) -> None:
+    agent = small()
+    evaluation = Evaluation(agent, every=128, n_episodes=3, path=tmp_path / "best.pin")
+    agent.learn(512, evaluation, report_every=64)
+    assert [e.timesteps for e in evaluation.history] == [128, 256, 384, 512]
+    assert evaluation.best is not None
+    assert evaluation.best.mean == max(e.mean for e in evaluation.history)
+    best = SpecialistAgent.load(tmp_path / "best.pin")
+    first = next(e for e in evaluation.history if e.mean == evaluation.best.mean)
+    assert best.num_timesteps == first.timesteps
+
+
+def test_training_stops_at_a_wanted_return() -> None:
+    agent = small()
+    agent.learn(6400, Evaluation(agent, every=64, n_episodes=2, stop_at=1.0), report_every=64)
+    assert agent.num_timesteps == 64
+
+
+def test_replicas_differ_in_what_the_grid_says_and_equal_single_trainings(
+    trained: SpecialistAgent,
+) -> None:
+    settings = {k: v for k, v in SMALL.items() if k != "capacity"}
+    agents = train_agents(
+        "CartPole-v1",
+        640,
+        seeds=(0, 1),
+        grid=({"n_experts": 2}, {"n_experts": 3, "beta_expert": 7.0}),
+        **settings,
+    )
+    assert [(a.seed, a.n_experts) for a in agents] == [(0, 2), (1, 2), (0, 3), (1, 3)]
+    assert_same(agents[0], trained)
+    assert agents[3].mind.resources[1].beta == 7.0
+
+
+class Broken(envs.CartPole):
+    """Returns NaN once an episode is longer than `max_angle` says."""
+
+    def step(self, key, state, action, params):
+        state, transition = super().step(key, state, action, params)
+        reward = jnp.where(state.steps > 8, jnp.nan, transition.reward)
+        return state, transition._replace(reward=reward)
+
+
+def test_nan_from_an_environment_is_named_and_what_was_learned_is_kept() -> None:
+    sound = small().learn(64)
+    sound.set_env(Broken())
+    before = leaves(sound)
+    with pytest.raises(EnvironmentFault, match="Broken returned a reward that is not finite"):
+        sound.learn(640)
+    assert all(np.isfinite(leaf).all() for leaf in leaves(sound) if leaf.dtype.kind == "f")
+    assert len(before) == len(leaves(sound))
+    assert sound.predict(np.zeros(4))[0] in (0, 1)
+    sound.set_env("CartPole-v1")
+    sound.learn(64)
+
+
+def test_a_learning_rate_that_breaks_learning_is_not_blamed_on_the_environment() -> None:
+    agent = SpecialistAgent(envs.Pendulum(), **SMALL | {"n_experts": 2}, learning_rate=1e30)
+    with pytest.raises(NonFiniteError):
+        agent.learn(640)
+    assert np.isfinite(agent.predict(np.zeros(3))[0]).all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"n_experts": 0}, "`n_experts` must be an integer of at least 1"),
+        ({"hold": 0}, "`hold` must be"),
+        ({"expert": "quadratic"}, "`expert` must be one of 'linear', 'mlp'"),
+        ({"critic": "own"}, "`critic` must be one of"),
+        ({"update": "trpo"}, "`update` must be one of"),
+        ({"gamma": 1.0}, "`gamma` must be a number"),
+        ({"beta_expert": -1.0}, "`beta_expert` must be"),
+        ({"selector_bits": 3.0}, "must be at most log2"),
+        ({"capacity": 1}, "`capacity` must be"),
+    ],
+)
+def test_wrong_settings_are_refused(settings: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        small(**settings)
+
+
+def test_observations_of_another_shape_or_not_finite_are_refused(
+    trained: SpecialistAgent,
+) -> None:
+    with pytest.raises(ValueError, match=r"must have shape \(4,\)"):
+        trained.predict(np.zeros(5))
+    with pytest.raises(ValueError, match="must be finite"):
+        trained.predict([0.0, np.nan, 0.0, 0.0])
+
+
+def test_a_bodys_parameters_can_differ_between_environments() -> None:
+    params = envs.CartPoleParams(gravity=jnp.array([9.8, 5.0, 2.0, 20.0]))
+    agent = SpecialistAgent(envs.CartPole, **SMALL | {"n_experts": 2}, params=params)
+    agent.learn(64)
+    wrong = envs.CartPoleParams(gravity=jnp.array([9.8, 5.0]))
+    with pytest.raises(ValueError, match="one entry for each of the 4 environments"):
+        SpecialistAgent(envs.CartPole, **SMALL | {"n_experts": 2}, params=wrong)

@@ -1,0 +1,50 @@
+import jax.numpy as jnp
+import numpy as np
+
+from pinfactory.rl._normalise import FARTHEST, Moments, discounted
+
+
+def test_moments_over_batches_are_those_of_all_rows(rng: np.random.Generator) -> None:
+    batches = [rng.normal(50.0, [1.0, 30.0], (n, 2)).astype(np.float32) for n in (5, 40, 300)]
+    moments = Moments.start(2)
+    for batch in batches:
+        moments = moments.update(jnp.asarray(batch).reshape(5, -1, 2))
+    together = np.concatenate(batches)
+    np.testing.assert_allclose(moments.mean, together.mean(0), rtol=1e-4)
+    np.testing.assert_allclose(moments.variance, together.var(0), rtol=1e-3)
+
+
+def test_rows_of_no_weight_do_not_count(rng: np.random.Generator) -> None:
+    x = rng.normal(size=(20, 3)).astype(np.float32)
+    weight = (np.arange(20) < 12).astype(np.float32)
+    moments = Moments.start(3).update(jnp.asarray(x), jnp.asarray(weight))
+    np.testing.assert_allclose(moments.mean, x[:12].mean(0), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(moments.variance, x[:12].var(0), rtol=1e-4)
+
+
+def test_before_anything_was_seen_observations_are_left_alone() -> None:
+    x = jnp.array([0.5, -3.0])
+    np.testing.assert_allclose(Moments.start(2)(x), x, rtol=1e-6)
+
+
+def test_a_number_that_never_changes_and_one_far_away_stay_finite() -> None:
+    moments = Moments.start(2).update(jnp.tile(jnp.array([2.0, 0.0]), (8, 1)))
+    x = moments(jnp.array([2.0, 1e30]))
+    assert x[0] == 0.0
+    assert x[1] == FARTHEST
+
+
+def test_rewards_so_far_are_discounted_and_start_anew_with_the_episode(
+    rng: np.random.Generator,
+) -> None:
+    reward = rng.normal(size=(6, 2)).astype(np.float32)
+    done = rng.uniform(size=(6, 2)) < 0.3
+    start = np.array([1.0, -2.0], np.float32)
+    so_far, expected = start.copy(), []
+    for r, d in zip(reward, done, strict=True):
+        so_far = 0.9 * so_far + r
+        expected.append(so_far)
+        so_far = np.where(d, 0.0, so_far)
+    last, actual = discounted(*map(jnp.asarray, (reward, done, start)), jnp.asarray(0.9))
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(last, so_far, rtol=1e-5, atol=1e-6)
