@@ -1,6 +1,7 @@
 """The command `pinfactory`: every function in `COMMANDS` is a subcommand."""
 
 import sys
+import textwrap
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -86,11 +87,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _print_list(listings: "Sequence[Listing]") -> None:
     for listing in listings:
-        if listing.experiment is None:
-            print(f"{listing.name}\n    {listing.remark}")
-        else:
-            place = f" · {listing.place}" if listing.place else ""
-            print(f"{listing.name}{place}\n    {listing.experiment.TITLE}")
+        place = f" · {listing.place}" if listing.place else ""
+        title = [] if listing.experiment is None else [listing.experiment.TITLE]
+        remark = textwrap.wrap(listing.remark, 75)
+        print(f"{listing.name}{place}", *title, *remark, sep="\n    ")
 
 
 def _print_outcome(outcome: "Outcome") -> None:

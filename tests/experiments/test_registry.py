@@ -69,6 +69,15 @@ def test_one_that_cannot_run_is_listed_with_the_reason(package):
         choose(discover(package), ["poor"])
 
 
+def test_one_that_lacks_data_is_left_out_unless_it_is_asked_for(monkeypatch, tmp_path):
+    monkeypatch.setenv("PINFACTORY_OMNIGLOT", str(tmp_path))
+    listings = discover()
+    remarks = {listing.name: listing.remark for listing in listings}
+    assert "PINFACTORY_OMNIGLOT" in remarks["omniglot_table"]
+    assert "omniglot_table" not in [listing.name for listing in choose(listings, [])]
+    assert [listing.name for listing in choose(listings, ["omniglot_table"])] == ["omniglot_table"]
+
+
 def test_names_may_have_dashes_and_repeat():
     chosen = choose(discover(), ["rate-utility-plane", "rate_utility_plane", "density"])
     assert [listing.name for listing in chosen] == ["rate_utility_plane", "density"]

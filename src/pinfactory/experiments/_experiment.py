@@ -58,7 +58,8 @@ class Experiment(Protocol):
     which figures are sorted, and `explore(results)`, which returns an interactive picture for the
     page: a Plotly figure, or HTML that may use Plotly's JavaScript, which the page holds once.
     Packages that not everybody has are imported at the top of the module: where they are missing,
-    the experiment is listed with a remark and not run.
+    the experiment is listed with a remark and not run. Whatever else it needs, such as a data set,
+    is said by `lacks()`, which returns the remark, or an empty string if all is there.
     """
 
     TITLE: str

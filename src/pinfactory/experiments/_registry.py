@@ -22,9 +22,9 @@ class Listing:
     name
         The module's name.
     experiment
-        The module; None if it cannot run.
+        The module; None if it cannot be imported.
     remark
-        Why it cannot run; empty if it can.
+        What it lacks here; empty if it can run at once.
     """
 
     name: str
@@ -56,7 +56,7 @@ def _load(package: str, name: str) -> Listing:
     lacking = [part for part in _PARTS if not hasattr(module, part)]
     if lacking:
         return Listing(name, None, f"is no experiment: it lacks {', '.join(lacking)}")
-    return Listing(name, cast(Experiment, module))
+    return Listing(name, cast(Experiment, module), getattr(module, "lacks", str)())
 
 
 def _position(place: str) -> tuple[float, ...]:
@@ -65,9 +65,9 @@ def _position(place: str) -> tuple[float, ...]:
 
 
 def choose(listings: Sequence[Listing], names: Sequence[str]) -> list[Listing]:
-    """Return the experiments of the given names, or all that can run if no names are given."""
+    """Return the experiments of the given names, or all that lack nothing if none are given."""
     if not names:
-        return [listing for listing in listings if listing.experiment is not None]
+        return [listing for listing in listings if not listing.remark]
     known = {listing.name: listing for listing in listings}
     wanted = []
     for name in dict.fromkeys(name.replace("-", "_") for name in names):

@@ -137,9 +137,15 @@ def cache_folder() -> Path:
     return base / "pinfactory"
 
 
+def at_hand() -> bool:
+    """Return whether the archives are where they are looked for, so that none has to be fetched."""
+    folder = Path(os.environ.get(FOLDER_VARIABLE) or cache_folder())
+    return all((folder / archive.name).is_file() for archive in ARCHIVES)
+
+
 def _path(archive: Archive, folder: str | os.PathLike[str] | None) -> Path:
     """Return where the archive is; fetch it into the cache if no folder is named."""
-    named = folder if folder is not None else os.environ.get(FOLDER_VARIABLE)
+    named = folder if folder is not None else os.environ.get(FOLDER_VARIABLE) or None
     path = (cache_folder() if named is None else Path(named)) / archive.name
     if path.is_file():
         return path
