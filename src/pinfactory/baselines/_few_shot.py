@@ -1,0 +1,194 @@
+"""What few-shot baselines share: a network, training on tasks, evaluation on new ones."""
+
+from abc import abstractmethod
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Key, PyTree
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from pinfactory import networks
+from pinfactory.callbacks import ProgressBar
+from pinfactory.core.batches import Source
+from pinfactory.core.hierarchy import pick, stack
+from pinfactory.core.training import Callback, Run, train
+from pinfactory.meta.evaluation import Evaluation
+from pinfactory.meta.experts import HeadedNetwork
+from pinfactory.meta.source import Recipes, TaskSource
+from pinfactory.meta.tasks import Samples, Tasks
+from pinfactory.vision import FourBlocks, OneBlock
+
+from ._training import Descent, DescentState, episode_loss
+
+# Images that stored statistics are taken from.
+N_IMAGES = 1000
+# Tasks that are answered at once in an evaluation.
+BLOCK = 50
+
+
+class FewShotModel(eqx.Module):
+    """What is trained: anything that answers the queries of a task from its support set."""
+
+    @property
+    @abstractmethod
+    def network(self) -> HeadedNetwork:
+        """Features and head."""
+
+    @abstractmethod
+    def __call__(self, support: Samples, query: Float[Array, "q h w"]) -> Float[Array, "q ways"]:
+        """Return logits of the queries."""
+
+
+class FewShotBaseline(BaseEstimator):
+    """A learner of image tasks.
+
+    Parameters
+    ----------
+    blocks : {1, 4}, default=1
+        The network: the paper's one block of 32 filters, or the published one with four of 64.
+    max_iter : int, default=4000
+        Training steps.
+    batch_size : int, default=16
+        Tasks in a step.
+    learning_rate : float, default=0.001
+        Step size of Adam at first; it falls to zero along a half cosine.
+    transductive : bool, default=False
+        Whether four blocks are normalised by the statistics of all queries of a new task
+        together, as in the original MAML, instead of stored statistics of training images. One
+        block always has stored statistics.
+    verbose : bool, default=False
+        Whether to show a progress bar.
+    random_state : int, default=0
+        Seed.
+
+    Attributes
+    ----------
+    model_ : FewShotModel
+        What was trained.
+    """
+
+    model_: FewShotModel
+
+    def __init__(
+        self,
+        blocks: int = 1,
+        *,
+        max_iter: int = 4000,
+        batch_size: int = 16,
+        learning_rate: float = 1e-3,
+        transductive: bool = False,
+        verbose: bool = False,
+        random_state: int = 0,
+    ) -> None:
+        self.blocks = blocks
+        self.max_iter = max_iter
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.transductive = transductive
+        self.verbose = verbose
+        self.random_state = random_state
+
+    @abstractmethod
+    def _model(self, network: HeadedNetwork) -> FewShotModel:
+        """Return what is to be trained."""
+
+    def fit(self, tasks: Tasks) -> "FewShotBaseline":
+        """Learn to learn the training tasks."""
+        images, n_ways = self._look_at(tasks)
+        key = jax.random.key(self.random_state)
+        start = self._model(self._network(images, n_ways, key))
+        self.model_ = self._train(
+            Descent(episode_loss), start, TaskSource(tasks), Recipes(tasks, self.batch_size)
+        )
+        self._settle(images)
+        return self
+
+    def evaluate(
+        self, tasks: Tasks, n_tasks: int = 1000, *, split: str = "test", seed: int = 0
+    ) -> Evaluation:
+        """Return the accuracy in new tasks; the same seed gives the same tasks to every learner."""
+        check_is_fitted(self)
+        source, random, parts = TaskSource(tasks), np.random.default_rng(seed), []
+        for start in range(0, n_tasks, BLOCK):
+            scores = _accuracies(self.model_, source, tasks.draw(random, BLOCK, split))
+            parts.append(np.asarray(scores, float)[: n_tasks - start])
+        return Evaluation(np.concatenate(parts))
+
+    def predict(self, X_support: Any, y_support: Any, X: Any) -> Int[np.ndarray, " n"]:
+        """Return the labels of samples of a new task, in which some labelled ones are known."""
+        check_is_fitted(self)
+        support = Samples(
+            jax.device_put(np.asarray(X_support, np.float32)),
+            jax.device_put(np.asarray(y_support, np.int32)),
+        )
+        logits = _logits(self.model_, support, jax.device_put(np.asarray(X, np.float32)))
+        return np.asarray(logits).argmax(axis=-1)
+
+    def _look_at(self, tasks: Tasks) -> tuple[Float[np.ndarray, "n h w"], int]:
+        """Return some images of training tasks, and how many classes a task has."""
+        if self.blocks not in (1, 4):
+            raise ValueError(f"`blocks` must be 1 or 4, but got {self.blocks}.")
+        recipes = tasks.draw(np.random.default_rng(self.random_state), N_IMAGES // 2)
+        some = eqx.filter_jit(TaskSource.batch)(TaskSource(tasks), recipes)
+        x = np.asarray(some.support.x)
+        if x.ndim != 4:
+            raise ValueError(
+                "samples must be images with rows and columns, but got samples of shape "
+                f"{x.shape[2:]}."
+            )
+        return x.reshape(-1, *x.shape[2:])[:N_IMAGES], int(some.support.y.max()) + 1
+
+    def _train(self, descent: Descent, start: PyTree, source: Source, batches: Any) -> Any:
+        state = DescentState.start(start, self.learning_rate, self.max_iter)
+        run = Run.start(jax.random.key(self.random_state)[None], stack([state]))
+        callbacks: list[Callback] = [ProgressBar(type(self).__name__)] if self.verbose else []
+        trained = train(
+            descent,
+            run,
+            source,
+            steps=self.max_iter,
+            batches=batches,
+            chunk=100,
+            callbacks=callbacks,
+        )
+        self.history_ = trained.history
+        return pick(trained.run.state, 0).model
+
+    def _settle(self, images: np.ndarray) -> None:
+        """Store the statistics of training images, so that samples no longer depend on others."""
+        features = self.model_.network.features
+        if isinstance(features, FourBlocks) and not self.transductive:
+            stored = eqx.filter_jit(FourBlocks.calibrated)(features, jax.device_put(images))
+            self.model_ = eqx.tree_at(lambda m: m.network.features, self.model_, stored)
+
+    def _network(self, images: np.ndarray, outputs: int, key: Key[Array, ""]) -> HeadedNetwork:
+        """Return convolutional features with a linear head."""
+        keys = jax.random.split(key)
+        if self.blocks == 1:
+            one = OneBlock.start(images, key=keys[0])
+            return headed(one, one.size, outputs, keys[1])
+        four = FourBlocks.start(key=keys[0])
+        return headed(four, four.size(images.shape[-1]), outputs, keys[1])
+
+
+def headed(features: Any, size: int, outputs: int, key: Key[Array, ""]) -> HeadedNetwork:
+    """Put a new linear head on features."""
+    head = networks.linear(size, outputs, key=key)
+    assert isinstance(head, eqx.nn.Linear)
+    return HeadedNetwork(features, head)
+
+
+@eqx.filter_jit
+def _accuracies(model: FewShotModel, source: TaskSource, recipes: PyTree) -> Float[Array, " n"]:
+    batch = source.batch(recipes)
+    logits = jax.vmap(model)(batch.support, batch.query.x)
+    return jnp.mean(jnp.argmax(logits, axis=-1) == batch.query.y, axis=-1)
+
+
+@eqx.filter_jit
+def _logits(model: FewShotModel, support: Samples, query: Array) -> Float[Array, "q ways"]:
+    return model(support, query)

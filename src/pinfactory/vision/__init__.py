@@ -1,0 +1,19 @@
+"""Convolutional networks for small images, fast on ordinary processors."""
+
+from ._autoencoder import Autoencoder, train_autoencoder
+from ._blocks import SAMPLES, FourBlocks, OneBlock
+from ._convolution import Convolution, average_pool, max_pool, patches
+from ._image_specialists import ImageSpecialists
+
+__all__ = [
+    "SAMPLES",
+    "Autoencoder",
+    "Convolution",
+    "FourBlocks",
+    "ImageSpecialists",
+    "OneBlock",
+    "average_pool",
+    "max_pool",
+    "patches",
+    "train_autoencoder",
+]

@@ -1,0 +1,150 @@
+"""Few-shot baselines on small images whose classes are easy, and on tasks with known answers."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pinfactory import networks
+from pinfactory.baselines import ANIL, MAML, MatchingNetworks, PreTraining, PrototypicalNetworks
+from pinfactory.baselines._metric import MatchingModel, PrototypicalModel
+from pinfactory.meta.experts import HeadedNetwork
+from pinfactory.meta.tasks import ArrayTasks, Samples
+
+SIDE, N_CLASSES, N_DRAWINGS = 16, 24, 12
+
+
+class Bars(ArrayTasks):
+    """Classes are crosses at places of their own, drawn with noise."""
+
+    def labelled(self, split: str) -> tuple[np.ndarray, np.ndarray]:
+        rows = np.flatnonzero(np.isin(bar_labels(), self.classes(split)))
+        labels = np.unique(bar_labels()[rows], return_inverse=True)[1]
+        return (255 * np.asarray(self.x)[rows]).astype(np.uint8), labels.astype(np.int32)
+
+
+def bar_labels() -> np.ndarray:
+    return np.repeat(np.arange(N_CLASSES), N_DRAWINGS)
+
+
+@pytest.fixture(scope="module")
+def tasks() -> Bars:
+    random = np.random.default_rng(0)
+    images = 0.2 * random.random((N_CLASSES, N_DRAWINGS, SIDE, SIDE)).astype(np.float32)
+    for label in range(N_CLASSES):
+        images[label, :, (2, 6, 10, 13)[label % 4]] += 0.5
+        images[label, :, :, (1, 4, 7, 9, 12, 14)[label // 4]] += 0.3
+    return Bars(
+        images.reshape(-1, SIDE, SIDE),
+        bar_labels(),
+        ways=2,
+        shots=2,
+        queries=3,
+        validation=0.2,
+        test=0.3,
+    )
+
+
+FAST: dict[str, Any] = {"max_iter": 60, "batch_size": 4, "learning_rate": 3e-3}
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [
+        PrototypicalNetworks(**FAST),
+        MatchingNetworks(**FAST),
+        MAML(inner_rate=0.003, inner_steps=2, **FAST),
+        ANIL(inner_rate=0.003, inner_steps=2, first_order=True, **FAST),
+        PreTraining(**FAST | {"batch_size": 32}),
+    ],
+    ids=lambda learner: type(learner).__name__,
+)
+def test_one_block_learns_to_learn(learner: Any, tasks: Bars) -> None:
+    evaluation = learner.fit(tasks).evaluate(tasks, 150)
+    assert evaluation.mean > 0.9
+    assert len(evaluation.scores) == 150
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [PrototypicalNetworks, MatchingNetworks])
+def test_four_blocks_learn_and_store_their_statistics(kind: Any, tasks: Bars) -> None:
+    learner = kind(4, **FAST).fit(tasks)
+    assert learner.evaluate(tasks, 50).mean > 0.9
+    x = np.asarray(tasks.x)
+    support, labels = x[[0, 1, 30, 31]], [0, 0, 1, 1]
+    together = learner.predict(support, labels, x[2:8])
+    alone = [learner.predict(support, labels, x[i : i + 1])[0] for i in range(2, 8)]
+    np.testing.assert_array_equal(together, alone)
+
+
+@pytest.fixture
+def network(rng: np.random.Generator) -> HeadedNetwork:
+    """Features that are two numbers of the image, as they are."""
+    head = networks.linear(2, 2, key=jax.random.key(0))
+    return HeadedNetwork(lambda image, key=None: image[0, :2], head)
+
+
+def images(points: list[list[float]]) -> jax.Array:
+    return jnp.zeros((len(points), 4, 4)).at[:, 0, :2].set(jnp.asarray(points))
+
+
+def test_prototypes_are_class_means(network: HeadedNetwork) -> None:
+    support = Samples(images([[0, 0], [2, 0], [0, 4]]), jnp.asarray([0, 0, 1]))
+    model = PrototypicalModel(network, jnp.asarray(0.0))
+    logits = model(support, images([[1, 1]]))
+    # Squared distances to (1, 0) and to (0, 4).
+    np.testing.assert_allclose(logits, [[-1.0, -10.0]], atol=1e-5)
+
+
+def test_matching_weighs_labels_by_cosines(network: HeadedNetwork) -> None:
+    support = Samples(images([[3, 0], [1, 1], [0, 2]]), jnp.asarray([0, 0, 1]))
+    model = MatchingModel(network, jnp.asarray(0.0))
+    logits = model(support, images([[5, 0]]))
+    # Two features: the scale is exp(0) · 2.
+    weights = np.exp(2.0 * np.asarray([1.0, np.sqrt(0.5), 0.0]))
+    expected = np.asarray([weights[0] + weights[1], weights[2]]) / weights.sum()
+    np.testing.assert_allclose(np.exp(logits[0]), expected, rtol=1e-5)
+
+
+def test_predict_answers_a_task_of_ones_own(tasks: Bars) -> None:
+    learner = PrototypicalNetworks(**FAST).fit(tasks)
+    rows = [np.flatnonzero(bar_labels() == label) for label in tasks.classes("test")[:2]]
+    x = np.asarray(tasks.x)
+    support = np.concatenate([x[rows[0][:3]], x[rows[1][:3]]])
+    query = np.concatenate([x[rows[0][3:]], x[rows[1][3:]]])
+    found = learner.predict(support, [0, 0, 0, 1, 1, 1], query)
+    assert np.mean(found == np.repeat([0, 1], N_DRAWINGS - 3)) > 0.85
+
+
+def test_the_same_seed_gives_the_same_learner(tasks: Bars) -> None:
+    one, two = (
+        PrototypicalNetworks(max_iter=5, random_state=3).fit(tasks).model_ for _ in range(2)
+    )
+    assert eqx.tree_equal(one, two)
+
+
+def test_pre_training_needs_labels(tasks: Bars) -> None:
+    class NoLabels:
+        draw, build = tasks.draw, tasks.build
+
+    with pytest.raises(TypeError, match="must have a method `labelled`"):
+        PreTraining(max_iter=1).fit(NoLabels())
+
+
+def test_vectors_are_refused() -> None:
+    vectors = ArrayTasks(np.zeros((40, 3)), np.repeat([0, 1], 20), ways=2, shots=1, test=0.0)
+    with pytest.raises(ValueError, match=r"must be images .* but got samples of shape \(3,\)"):
+        PrototypicalNetworks(max_iter=1).fit(vectors)
+
+
+def test_adapting_four_blocks_need_the_statistics_of_the_task(tasks: Bars) -> None:
+    with pytest.raises(ValueError, match="`transductive` must be True for four blocks"):
+        MAML(blocks=4).fit(tasks)
+
+
+def test_other_numbers_of_blocks_are_refused(tasks: Bars) -> None:
+    with pytest.raises(ValueError, match="`blocks` must be 1 or 4, but got 3"):
+        MAML(blocks=3).fit(tasks)

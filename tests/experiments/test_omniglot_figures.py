@@ -1,0 +1,108 @@
+"""Omniglot experiments: measures and figures from results made by hand, and a short run."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pinfactory.experiments import omniglot_alphabets, omniglot_table
+from pinfactory.meta.tasks._omniglot_archives import ARCHIVES, FOLDER_VARIABLE
+
+FOLDER = Path(
+    os.environ.get(
+        FOLDER_VARIABLE, Path(__file__).parents[2].parent / "shared" / "data" / "omniglot"
+    )
+)
+needs_archives = pytest.mark.skipif(
+    not all((FOLDER / archive.name).is_file() for archive in ARCHIVES),
+    reason=f"the Omniglot archives are not in {FOLDER}",
+)
+
+
+def piece(learner: str, n_experts: int | None, scores: list[float]) -> dict[str, Any]:
+    found: dict[str, Any] = {"learner": learner, "shots": 1, "rotations": "classes"}
+    found |= {"n_experts": n_experts, "scores": [scores, scores]}
+    known = n_experts is not None
+    return found | {
+        "before": [0.8, 0.9] if known else [],
+        "bits": [3.0, 3.0] if known else [],
+        "effective": [15.0, 15.0] if known else [],
+    }
+
+
+@pytest.fixture
+def table() -> dict[str, Any]:
+    return {
+        "a": piece("1 expert", 1, [0.5, 1.0, 0.5, 1.0]),
+        "b": piece("16 experts", 16, [1.0, 1.0, 1.0, 1.0]),
+        "c": piece("k-means", 16, [1.0, 1.0, 0.5, 0.5]),
+        "d": piece("MAML", None, [0.5, 0.5, 1.0, 1.0]),
+    }
+
+
+def test_table_measures_stand_beside_the_paper(table: dict[str, Any]) -> None:
+    rows = {row.name: row for row in omniglot_table.measures(table)}
+    sixteen = "16 experts, K=1, rotations as classes"
+    after = rows[f"accuracy after 10 steps, {sixteen}"]
+    assert (after.ours, after.paper, after.target) == (1.0, 0.828, 0.92)
+    assert rows["accuracy after 10 steps, MAML, K=1, rotations as classes"].paper == 0.812
+    before = rows[f"accuracy before, {sixteen}"]
+    assert before.ours == pytest.approx(0.85)
+    assert before.spread == pytest.approx(0.05)
+    assert rows[f"I(M;X) in bits, {sixteen}"].paper == 3.2
+
+
+def test_gains_are_paired(table: dict[str, Any]) -> None:
+    """Gains (½, 0, ½, 0) have mean ¼ and standard error ¼ / √4."""
+    (row,) = (r for r in omniglot_table.measures(table) if "gain over 1 expert" in r.name)
+    assert "+25.00 ± 12.50 points" in row.name
+    assert row.ours == pytest.approx(2.0)
+    assert any("gain over k-means" in r.name for r in omniglot_table.measures(table))
+
+
+def test_the_table_is_drawn(table: dict[str, Any], tmp_path: Path) -> None:
+    omniglot_table.draw(table).savefig(tmp_path / "table.png")
+    assert (tmp_path / "table.png").stat().st_size > 10_000
+
+
+def test_the_paper_preset_has_every_learner_and_both_readings() -> None:
+    names = omniglot_table.pieces(omniglot_table.Settings.paper())
+    assert len(names) == 2 * 3 * (5 + 2 + 8)
+    assert "16 experts, K=10, rotations as augmentation" in names
+
+
+def test_missing_archives_are_reported(tmp_path: Path) -> None:
+    settings = omniglot_table.Settings.quick(folder=str(tmp_path))
+    with pytest.raises(FileNotFoundError, match=r"must hold images_background\.zip"):
+        next(iter(omniglot_table.pieces(settings).values()))()
+
+
+def test_an_expert_for_every_alphabet_tells_it_wholly() -> None:
+    codes = np.repeat([0, 1, 2, 3], 5)
+    assert omniglot_alphabets._told(np.eye(4)[codes], codes) == pytest.approx(2.0)
+    assert omniglot_alphabets._told(np.full((20, 4), 0.25), codes) == pytest.approx(0.0)
+
+
+@needs_archives
+@pytest.mark.slow
+def test_alphabets_are_assigned_and_drawn(tmp_path: Path) -> None:
+    settings = omniglot_alphabets.Settings.quick(folder=str(FOLDER), max_iter=200, n_experts=4)
+    results = {name: run() for name, run in omniglot_alphabets.pieces(settings).items()}
+    (found,) = results.values()
+    assert len(found["alphabets"]) == 50
+    assert found["told"] > found["told_by_chance"]
+    assert np.all(np.diff(found["uncertainty"]) >= 0)
+    omniglot_alphabets.draw(results).savefig(tmp_path / "alphabets.png")
+    assert (tmp_path / "alphabets.png").stat().st_size > 10_000
+
+
+@needs_archives
+@pytest.mark.slow
+def test_a_committee_beats_the_paper_after_a_short_training() -> None:
+    settings = omniglot_table.Settings.quick(folder=str(FOLDER), n_experts=(16,), baselines=())
+    results = {name: run() for name, run in omniglot_table.pieces(settings).items()}
+    rows = {row.name: row for row in omniglot_table.measures(results)}
+    after = rows["accuracy after 10 steps, 16 experts, K=1, rotations as classes"]
+    assert after.ours > 0.80

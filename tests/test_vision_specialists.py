@@ -1,0 +1,171 @@
+"""Shared specialists: what the kernel form stands for, and what they learn."""
+
+import dataclasses
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pinfactory.meta.experts import Question
+from pinfactory.meta.tasks import ArrayTasks, Samples
+from pinfactory.persistence import load
+from pinfactory.vision import ImageSpecialists
+from pinfactory.vision._learning import likelihood
+from pinfactory.vision._selection import NearestCentre, PositivesEncoder
+from pinfactory.vision._specialists import KernelSteps, Knowledge
+
+SIDE, N_FAMILIES, N_PER_FAMILY, N_DRAWINGS = 28, 4, 8, 12
+
+
+@pytest.fixture(scope="module")
+def tasks() -> ArrayTasks:
+    """Classes of four families: a family has its stroke in common, a class a place of a dot."""
+    random = np.random.default_rng(0)
+    shape = (N_FAMILIES, N_PER_FAMILY, N_DRAWINGS, SIDE, SIDE)
+    images = 0.1 * random.random(shape).astype(np.float32)
+    images[0, :, :, 13:15] += 0.8
+    images[1, :, :, :, 13:15] += 0.8
+    images[2] += 0.8 * np.eye(SIDE, dtype=np.float32)
+    images[3] += 0.8 * np.eye(SIDE, dtype=np.float32)[::-1]
+    for number in range(N_PER_FAMILY):
+        row, column = divmod(number, 4)
+        images[:, number, :, 4 + 15 * row : 8 + 15 * row, 6 * column + 2 : 6 * column + 6] += 0.8
+    labels = np.repeat(np.arange(N_FAMILIES * N_PER_FAMILY), N_DRAWINGS)
+    flat = np.clip(images, 0, 1).reshape(-1, SIDE, SIDE)
+    return ArrayTasks(flat, labels, ways=2, shots=2, queries=4, test=0.25)
+
+
+@pytest.fixture(scope="module")
+def specialists(tasks: ArrayTasks) -> ImageSpecialists:
+    return ImageSpecialists(4, max_iter=300, filters=8, n_metrics=2).fit(tasks)
+
+
+def test_kernel_steps_are_gradient_steps_on_the_head(rng: np.random.Generator) -> None:
+    """The same ten steps on weights themselves, by automatic differentiation."""
+    n_features, n_support, n_query = 6, 4, 3
+    experts = Knowledge.start(2, n_features, 3, key=jax.random.key(0))
+    experts = jax.tree.map(lambda leaf: jnp.asarray(rng.normal(size=leaf.shape)), experts)
+    rule = KernelSteps.start(n_features, 3, key=jax.random.key(1))
+    support, query = (jnp.asarray(rng.normal(size=(n, n_features))) for n in (n_support, n_query))
+    labels = jnp.asarray([1, 1, 0, 0])
+    known, asked = (experts.weight @ x.T + experts.bias[:, None] for x in (support, query))
+    got = rule(experts, known, asked, support, labels, query)
+    for m in range(2):
+        rates = jnp.exp(experts.log_mix[m]) @ jnp.exp(rule.log_rates)
+        weights = jnp.exp(experts.log_weights[m])[labels]
+
+        def utility(w: jax.Array, b: jax.Array, weights: jax.Array = weights) -> jax.Array:
+            sign = 2 * labels - 1
+            return jnp.mean(weights * jax.nn.log_sigmoid(sign * (support @ w + b)))
+
+        w = experts.trust[m] * experts.weight[m]
+        b = experts.trust[m] * experts.bias[m] + experts.offset[m]
+        for _ in range(10):
+            slope_w, slope_b = jax.grad(utility, argnums=(0, 1))(w, b)
+            w, b = w + rates * slope_w, b + jnp.exp(rule.log_bias_rate) * slope_b
+        np.testing.assert_allclose(got[m], query @ w + b, rtol=1e-3, atol=1e-3)
+
+
+def test_without_steps_knowledge_answers(rng: np.random.Generator) -> None:
+    rule = dataclasses.replace(KernelSteps.start(3, 1, key=jax.random.key(0)), steps=0)
+    experts = Knowledge.start(2, 3, 1, key=jax.random.key(0))
+    asked = jnp.asarray(rng.normal(size=(2, 5)))
+    x = jnp.zeros((4, 3))
+    got = rule(experts, jnp.zeros((2, 4)), asked, x, jnp.asarray([1, 1, 0, 0]), jnp.zeros((5, 3)))
+    np.testing.assert_array_equal(got, asked)
+
+
+def test_likelihood_is_ordered_by_sample_then_expert() -> None:
+    logits = jnp.asarray([[[1.0, -2.0], [3.0, 4.0]]])
+    got = likelihood(logits, jnp.asarray([[1, 0]]))
+    expected = np.log(1 / (1 + np.exp(-np.asarray([[1.0, 3.0], [2.0, -4.0]]))))
+    np.testing.assert_allclose(got, expected, rtol=1e-5)
+
+
+def test_the_selector_sees_positives_alone_in_any_order(rng: np.random.Generator) -> None:
+    encoder = PositivesEncoder.start(key=jax.random.key(0))
+    x = jnp.asarray(rng.random((4, 28, 28)), jnp.float32)
+    code = encoder(Samples(x, jnp.asarray([1, 1, 0, 0])))
+    other = x.at[2:].set(0.5)
+    again = encoder(Samples(other[jnp.asarray([3, 1, 2, 0])], jnp.asarray([0, 1, 0, 1])))
+    np.testing.assert_allclose(code, again, atol=1e-5)
+    assert code.shape == (encoder.size,)
+
+
+def test_the_nearest_centre_is_chosen() -> None:
+    selector = NearestCentre(jnp.asarray([[0.0, 0.0], [1.0, 1.0], [4.0, 0.0]]))
+    assert int(jnp.argmax(selector(jnp.asarray([0.9, 0.6])))) == 1
+
+
+def test_experts_know_families_before_and_classes_after_adaptation(
+    specialists: ImageSpecialists, tasks: ArrayTasks
+) -> None:
+    """A task's other class is of another family three times out of four."""
+    before = specialists.evaluate(tasks, 300, inner_steps=0).mean
+    after = specialists.evaluate(tasks, 300).mean
+    assert before > 0.7
+    assert after > 0.95
+    assert specialists.information(tasks, 300).selectors[0] > 1.0
+
+
+def test_selection_does_not_collapse(specialists: ImageSpecialists, tasks: ArrayTasks) -> None:
+    assert specialists.information(tasks, 300, split="train").effective_experts > 3.0
+
+
+def test_the_best_expert_alone_answers_as_in_the_committee(
+    specialists: ImageSpecialists, tasks: ArrayTasks
+) -> None:
+    x = np.asarray(tasks.x)
+    question = Question(
+        Samples(jnp.asarray(x[[0, 1, 200, 201]]), jnp.asarray([1, 1, 0, 0])), jnp.asarray(x[5:9])
+    )
+    hierarchy = specialists.hierarchy_
+    together = eqx.filter_jit(hierarchy)(question).answers.log_probs
+    alone = eqx.filter_jit(hierarchy.expert(jnp.asarray(2)))(question).log_probs
+    np.testing.assert_allclose(alone, together[2], atol=1e-4)
+
+
+def test_predict_and_responsibilities_of_ones_own_task(
+    specialists: ImageSpecialists, tasks: ArrayTasks
+) -> None:
+    x = np.asarray(tasks.x).reshape(-1, N_DRAWINGS, SIDE, SIDE)
+    support, labels = np.concatenate([x[0, :2], x[30, :2]]), [1, 1, 0, 0]
+    found = specialists.predict(support, labels, np.concatenate([x[0, 4:], x[30, 4:]]))
+    assert np.mean(found == np.repeat([1, 0], N_DRAWINGS - 4)) > 0.9
+    share = specialists.responsibilities(support, labels)
+    assert share.sum() == pytest.approx(1.0)
+
+
+def test_a_saved_learner_answers_as_before(
+    specialists: ImageSpecialists, tasks: ArrayTasks, tmp_path: Path
+) -> None:
+    specialists.save(tmp_path / "experts.pin")
+    again = load(tmp_path / "experts.pin")
+    np.testing.assert_array_equal(
+        again.evaluate(tasks, 250).scores, specialists.evaluate(tasks, 250).scores
+    )
+
+
+def test_more_than_two_classes_are_refused() -> None:
+    three = ArrayTasks(np.zeros((60, 28, 28)), np.repeat([0, 1, 2], 20), ways=3, shots=1, test=0.0)
+    with pytest.raises(ValueError, match=r"labels 0 and 1, but got .* \[0, 1, 2\]"):
+        ImageSpecialists(max_iter=1).fit(three)
+
+
+def test_an_unknown_selection_is_refused(tasks: ArrayTasks) -> None:
+    with pytest.raises(ValueError, match="`selection` must be 'free energy' or 'k-means'"):
+        ImageSpecialists(selection="dice").fit(tasks)
+
+
+@pytest.mark.slow
+def test_tasks_may_be_assigned_by_k_means(tasks: ArrayTasks) -> None:
+    """Each of four clusters gets tasks, and what is fixed stays as k-means left it."""
+    learner = ImageSpecialists(
+        4, selection="k-means", max_iter=100, filters=8, n_metrics=2, autoencoder_iter=200
+    ).fit(tasks)
+    information = learner.information(tasks, 300, split="train")
+    assert information.selectors[0] > 1.5
+    assert learner.evaluate(tasks, 300).mean > 0.9
