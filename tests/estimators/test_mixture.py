@@ -2,6 +2,7 @@
 
 import warnings
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -263,11 +264,16 @@ def test_warm_start_goes_on_from_the_last_solution(X: np.ndarray) -> None:
     assert mixture.score(X) == pytest.approx(score, abs=1e-3)
 
 
-def test_the_second_fit_compiles_nothing(X: np.ndarray) -> None:
-    SpecialistMixture(4, random_state=0).fit(X).score(X)
-    sizes = density.ascend._cache_size()
-    SpecialistMixture(4, beta_selector=3.0, beta_expert=0.5, tol=1e-3, random_state=1).fit(X[:900])
-    assert density.ascend._cache_size() == sizes
+def test_the_second_fit_compiles_nothing(X: np.ndarray, caplog: pytest.LogCaptureFixture) -> None:
+    def compiled(n_samples: int, **settings: float) -> list[str]:
+        caplog.clear()
+        with jax.log_compiles(), caplog.at_level("WARNING"):
+            SpecialistMixture(4, **settings).fit(X[:n_samples])
+        return [text for text in caplog.messages if text.startswith("Compiling jit(ascend)")]
+
+    jax.clear_caches()
+    assert compiled(1000, random_state=0)
+    assert not compiled(900, beta_selector=3.0, beta_expert=0.5, tol=1e-3, random_state=1)
 
 
 def test_interruption_keeps_what_has_been_found(

@@ -96,7 +96,7 @@ class GradientSteps(Adaptation):
     def __call__(self, expert: Expert, support: Samples) -> Expert:
         if self.part == "head":
             # The features stay as they are: they are computed once, not in every step.
-            features = jax.vmap(_network(expert).features)(support.x)
+            features = jax.vmap(_network(expert).features, axis_name="samples")(support.x)
             bare = eqx.tree_at(lambda e: e.network.features, expert, eqx.nn.Identity())
             adapted = self._climb(bare, Samples(features, support.y))
             return eqx.tree_at(_head, expert, _head(adapted))
@@ -110,7 +110,7 @@ class GradientSteps(Adaptation):
 
         def gain(values: PyTree[Array]) -> Float[Array, ""]:
             adapted = eqx.tree_at(where, expert, eqx.combine(values, rest))
-            answers = jax.vmap(adapted)(support.x)
+            answers = jax.vmap(adapted, axis_name="samples")(support.x)
             return jnp.mean(jax.vmap(self.utility)(answers, support.y))
 
         def step(values: PyTree[Array], _: None) -> tuple[PyTree[Array], None]:

@@ -50,7 +50,7 @@ class MetaExpert(Expert):
 
     def __call__(self, x: Question, *, key: Key[Array, ""] | None = None) -> Family:
         """Return p(y|x, m) for every query input, after adapting to the support set."""
-        return jax.vmap(self.adapt(x.support))(x.query)
+        return jax.vmap(self.adapt(x.support), axis_name="samples")(x.query)
 
     def adapt(self, support: Samples) -> Expert:
         """Return the expert for one task."""
