@@ -62,6 +62,11 @@ def unequal(seed: int) -> np.ndarray:
     return np.vstack([wide, narrow, flat])
 
 
+def flat(seed: int) -> np.ndarray:
+    """Return 64 samples for each of 16 flat Gaussians in 8 dimensions, in the mean."""
+    return large_data(1024, seed)[0]
+
+
 SETS: dict[str, tuple[Callable[[int], np.ndarray], int]] = {
     "iris": (lambda seed: load_iris().data, 3),
     "wine": (lambda seed: load_wine().data, 3),
@@ -69,6 +74,7 @@ SETS: dict[str, tuple[Callable[[int], np.ndarray], int]] = {
     "digits, 10 PCA": (lambda seed: PCA(10).fit_transform(load_digits().data), 10),
     "anisotropic": (anisotropic, 3),
     "unequal": (unequal, 3),
+    "flat, 8 dimensions": (flat, 16),
     "four gaussians": (lambda seed: four_gaussians(1000, seed), 4),
 }
 
@@ -158,9 +164,9 @@ def small() -> None:
             )
 
 
-def large_data(n: int) -> tuple[np.ndarray, np.ndarray]:
+def large_data(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Return training and held-out samples of 16 overlapping Gaussians in 8 dimensions."""
-    random = np.random.default_rng(0)
+    random = np.random.default_rng(seed)
     means = random.normal(0, 3, (16, 8))
     roots = random.normal(0, 0.5, (16, 8, 8)) + np.eye(8)
     label = random.integers(16, size=n + 20_000)

@@ -1,11 +1,14 @@
 """How experts are found: restarts, blocks, mergers, departures and divisions."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 from scipy.special import entr
 
 from pinfactory import density
+from pinfactory.core.families import NormalWishart
 from pinfactory.density._ascent import CACHED
 from pinfactory.density._merging import (
     departed,
@@ -47,13 +50,14 @@ def test_restarts_as_replicas_find_what_restarts_one_by_one_find(n: int, n_exper
     search, starts = search_on(four_gaussians(n, 0), n_experts, n_init=4)
     columns = search.samples.blocks.x.shape[-1]
     assert (4 * n_experts * 2 * columns <= CACHED) == (n == 200)
-    alone = []
+    alone, prices = [], search.prices
     for start in starts:
+        search.prices = prices
         search.climb(density.to_single(start))
         alone.append(search.best)
     best = max(alone, key=lambda ascent: float(ascent.objective))
     n_iter = search.n_iter
-    search.n_iter = 0
+    search.n_iter, search.prices = 0, prices
     search.choose(starts)
     assert search.n_iter == pytest.approx(n_iter, abs=4)
     assert search.converged
@@ -66,9 +70,11 @@ def test_restarts_as_replicas_find_what_restarts_one_by_one_find(n: int, n_exper
 def test_more_restarts_never_end_lower() -> None:
     for seed in range(5):
         search, starts = search_on(four_gaussians(200, 1) ** 3, 3, n_init=4, seed=seed)
+        prices = search.prices
         search.choose(starts)
         best = float(search.best.objective)
         for start in starts:
+            search.prices = prices
             search.choose([start])
             assert best >= float(search.best.objective) - 1e-5
 
@@ -145,3 +151,39 @@ def test_nobody_departs_who_may_not(spread: float) -> None:
         surveyed = search.survey(search.best, likely_pairs(known, search.prices))
         if departed(known, search.best, search.prices, surveyed) is not None:
             assert may_depart(known, search.best, search.prices)
+
+
+def test_the_prior_is_the_one_that_experts_pay_least_for() -> None:
+    """Checked with SciPy: no other Wishart with the same ν₀ has a lower Σ KL(q_m‖p₀)."""
+    random = np.random.default_rng(0)
+    data = np.vstack([random.normal(8 * m, [1.0, 0.2 + m], (80, 2)) for m in range(3)])
+    search, starts = search_on(data, 3)
+    search.choose(starts)
+    best = search.best
+    experts, prior = best.experts.posterior, best.prior
+
+    def price(logs: np.ndarray) -> float:
+        root = np.asarray(prior.scale_cholesky) + np.array([[logs[0], 0.0], [logs[1], logs[2]]])
+        other = NormalWishart(prior.mean, jnp.asarray(root, jnp.float32), prior.df, prior.strength)
+        return float(np.sum(np.asarray(experts.kl(other), float)))
+
+    lowest = minimize(price, np.zeros(3), method="Nelder-Mead")
+    assert price(np.zeros(3)) == pytest.approx(np.sum(np.asarray(best.divergence)), abs=1e-3)
+    # What keeps it from running after repeated samples costs a little.
+    assert price(np.zeros(3)) <= lowest.fun + 5e-3
+
+
+def test_repeated_samples_do_not_carry_the_prior_away() -> None:
+    """A third of the samples are one point: the others' experts still expect what they see."""
+    random = np.random.default_rng(1)
+    data = np.vstack([random.normal(size=(200, 2)), np.full((100, 2), 9.0)])
+    search, starts = search_on(data, 2)
+    search.choose(starts)
+    assert np.isfinite(np.asarray(search.best.objective))
+    wide = np.argmax(np.asarray(search.best.seen.mass))
+    root = np.asarray(search.best.experts.posterior.scale_cholesky, float)[wide]
+    df = float(search.best.experts.posterior.df[wide])
+    inverse = np.linalg.inv(data[:200].std(axis=0) * np.eye(2))
+    frame = density.Frame.of(data, (np.arange(300), np.ones(300)))
+    covariance = frame.inverse @ np.linalg.inv(df * root @ root.T) @ frame.inverse.T
+    np.testing.assert_allclose(inverse @ covariance @ inverse, np.eye(2), atol=0.2)

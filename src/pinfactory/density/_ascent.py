@@ -10,8 +10,10 @@ from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Int
 
+from pinfactory.core.families import NormalWishart
+
 from ._experts import Experts, Prices, mean_root, selector_logits, utility, whitened
-from ._learning import learn
+from ._learning import believed, learn
 from ._statistics import Blocks, Statistics
 
 # Numbers an expert computes from a block (M × D × N) that the processor's cache holds at once.
@@ -89,6 +91,8 @@ class Ascent(eqx.Module):
         Statistics of all samples with the responsibilities that follow.
     utility, value
         As in `Pass`, of all samples.
+    prior
+        The best p₀ for these experts.
     divergence
         KL(q_m‖p₀) of every expert, in nats; zero if nobody asks it.
     objective
@@ -102,6 +106,7 @@ class Ascent(eqx.Module):
     seen: Statistics
     utility: Float[Array, ""]
     value: Float[Array, ""]
+    prior: NormalWishart
     divergence: Float[Array, " m"]
     objective: Float[Array, ""]
     change: Float[Array, ""]
@@ -118,7 +123,7 @@ def ascend(
     tol: Float[Array | np.float32, ""],
     max_iter: Int[Array | np.int32, ""],
 ) -> Ascent:
-    """Alternate experts and selector until the objective rises by less than `tol`.
+    """Alternate experts, their prior and the selector until the objective rises by less than `tol`.
 
     Its sum over all samples is
 
@@ -133,7 +138,7 @@ def ascend(
     objective
         The objective so far; −∞ at the start.
     prices
-        The prior and the resources.
+        The resources, and the prior to start with.
     blocks, n_blocks
         The samples, and how many of the blocks to look at.
     tol, max_iter
@@ -143,9 +148,10 @@ def ascend(
     total = jnp.sum(jnp.where(used, jnp.sum(blocks.weight, axis=1), 0.0))
 
     def step(ascent: Ascent) -> Ascent:
-        experts = learn(ascent.seen, prices)
+        experts = learn(ascent.seen, prices.expecting(ascent.prior))
         asked = experts.log_weight > -jnp.inf
-        divergence = jnp.where(asked, experts.posterior.kl(prices.prior), 0.0)
+        prior = believed(experts, ascent.prior)
+        divergence = jnp.where(asked, experts.posterior.kl(prior), 0.0)
         statistics, utility, value = look(experts, prices.beta_selector, blocks, n_blocks)
         objective = (value - jnp.sum(divergence) / prices.beta_expert) / total
         return Ascent(
@@ -154,6 +160,7 @@ def ascend(
             statistics,
             utility,
             value,
+            prior,
             divergence,
             objective,
             objective - ascent.objective,
@@ -172,6 +179,7 @@ def ascend(
         statistics,
         nothing,
         nothing,
+        jax.tree.map(jnp.asarray, prices.prior),
         jnp.zeros_like(statistics.mass),
         jnp.asarray(objective),
         jnp.full((), jnp.inf),

@@ -28,6 +28,14 @@ class Prices(eqx.Module):
     beta_selector: Float[Array | np.float32, ""]
     beta_expert: Float[Array | np.float32, ""]
 
+    def expecting(self, prior: NormalWishart) -> "Prices":
+        """Return them with another prior."""
+        return Prices(prior, self.beta_selector, self.beta_expert)
+
+    def hardened(self, beta_selector: float) -> "Prices":
+        """Return them with another resource of the selector."""
+        return Prices(self.prior, np.float32(beta_selector), self.beta_expert)
+
 
 def whitened(posterior: NormalWishart, x: Float[Array, "d n"]) -> Float[Array, "m d n"]:
     """Return z = Rᵀ(x − ω) of every expert, RRᵀ = E[Λ], all in one matrix product.

@@ -13,6 +13,7 @@ from pinfactory.core.families import NormalWishart
 from ._ascent import Ascent, ascend, ascend_best
 from ._experts import Prices
 from ._frame import RIDGE, Frame, Rows
+from ._learning import LEAST_VARIANCE
 from ._merging import Pairs, departed, known_to, likely_pairs, may_depart, may_merge, merged, worth
 from ._seeding import hard_statistics, partition
 from ._splitting import divided
@@ -21,8 +22,6 @@ from ._survey import Survey, survey
 
 # How many times as long each part of the data is as the one before.
 GROWTH = 4
-# The least variance an expert expects, as a share of the data's: that of repeated samples.
-LEAST_VARIANCE = 1e-10
 # Blocks to work on before the program looks up, to show progress or to be interrupted.
 BLOCKS_PER_CALL = 512
 
@@ -65,7 +64,7 @@ def starts(
 def common_prior(
     partitions: list[Exact], df: float, strength: float | None = None
 ) -> NormalWishart:
-    """Return p₀: centred on the data, with the covariance that samples have within clusters.
+    """Return p₀ to start with: centred on the data, with the covariance within clusters.
 
     An unknown λ₀ is 0.01, or less where that would pull clusters: D / tr(Σ_within⁻¹ Σ_between)
     makes the distance of the clusters from their centre what p₀ expects.
@@ -124,6 +123,7 @@ class Search:
         starts = to_single(Exact(*(np.stack(leaves) for leaves in zip(*partitions, strict=True))))
         tol, most = np.float32(self.tol), np.int32(self._patience(0))
         ascent, n_iter = ascend_best(starts, self.prices, self.samples.blocks, tol, most)
+        self.prices = self.prices.expecting(ascent.prior)
         # All but the best have come to their end.
         self.n_iter += int(n_iter) - int(ascent.n_iter)
         self._follow(ascent)
@@ -154,10 +154,10 @@ class Search:
     def hire(self, random: np.random.RandomState) -> None:
         """Let dismissed experts take over a part of another's work where that is better."""
         while (statistics := self._more(random)) is not None:
-            before = self.best
+            before, prices = self.best, self.prices
             self.climb(statistics)
             if worth(self.best) <= worth(before):
-                self.best = before
+                self.best, self.prices = before, prices
                 return
 
     def look(self, statistics: Statistics) -> Ascent:
@@ -196,7 +196,7 @@ class Search:
         return min(max(1, BLOCKS_PER_CALL // self.n_blocks), self.max_iter - n_iter)
 
     def _call(self, statistics: Statistics, objective: float, max_iter: int) -> Ascent:
-        return ascend(
+        ascent = ascend(
             statistics,
             np.float32(objective),
             self.prices,
@@ -205,6 +205,8 @@ class Search:
             np.float32(self.tol),
             np.int32(max_iter),
         )
+        self.prices = self.prices.expecting(ascent.prior)
+        return ascent
 
     def _fewer(self) -> Statistics | None:
         known = known_to(self.best)

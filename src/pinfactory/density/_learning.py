@@ -9,7 +9,13 @@ from jaxtyping import Array, Float
 from pinfactory.core.families import NormalWishart
 
 from ._experts import Experts, Prices
+from ._frame import RIDGE
 from ._statistics import Statistics
+
+# The least variance that experts expect, as a share of the data's: that of repeated samples.
+LEAST_VARIANCE = 1e-10
+# The least that an expert's variance counts for in the prior, as a share of all experts'.
+LEAST_SHARE = 1e-4
 
 
 def posterior_of(statistics: Statistics, prices: Prices) -> NormalWishart:
@@ -55,6 +61,31 @@ def _inverse_root(matrix: Float[Array, "m d d"]) -> Float[Array, "m d d"]:
     upper = jnp.flip(jnp.linalg.cholesky(jnp.flip(scaled, (-2, -1))), (-2, -1))
     invert = jax.vmap(lambda u: solve_triangular(u, jnp.eye(d), lower=False, trans=1))
     return invert(upper) / size[:, :, None]
+
+
+def believed(experts: Experts, prior: NormalWishart) -> NormalWishart:
+    """Return the p₀ that experts pay least for: with E₀[Λ] the mean of what they expect.
+
+    As everywhere in the framework the best prior is the average of those it is a prior of. It is
+    kept from running after an expert of repeated or singular samples: none counts as narrower, in
+    any direction, than a hundredth of the deviation that experts expect on average.
+    """
+    d, posterior = prior.dim, experts.posterior
+    covariance = inverse_scale(posterior) / posterior.df[:, None, None]
+    usual = jnp.einsum("m,mij->ij", jnp.exp(experts.log_weight), covariance)
+    floor = 10.0 * RIDGE * jnp.trace(usual) / d + LEAST_VARIANCE
+    root = _inverse_root(covariance + LEAST_SHARE * usual + floor * jnp.eye(d))
+    asked = experts.log_weight > -jnp.inf
+    expected = jnp.einsum("m,mij,mkj->ik", asked / jnp.sum(asked), root, root)
+    return NormalWishart(prior.mean, _root(expected / prior.df), prior.df, prior.strength)
+
+
+def _root(matrix: Float[Array, "d d"]) -> Float[Array, "d d"]:
+    """Return the Cholesky factor, with a little more on the diagonal against rounding."""
+    size = jnp.sqrt(jnp.diagonal(matrix))
+    scaled = matrix / (size[:, None] * size)
+    scaled += 4.0 * len(matrix) * jnp.finfo(matrix.dtype).eps * jnp.eye(len(matrix))
+    return jnp.linalg.cholesky(scaled) * size[:, None]
 
 
 def learn(statistics: Statistics, prices: Prices) -> Experts:

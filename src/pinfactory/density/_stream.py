@@ -3,7 +3,6 @@
 import numpy as np
 
 from ._ascent import Ascent
-from ._experts import Prices
 from ._fitting import Search
 from ._merging import known_to, likely_pairs, may_merge, merged
 from ._splitting import divided
@@ -17,23 +16,24 @@ FADING = 0.6
 def follow(
     search: Search,
     known: Statistics,
-    hardened: Prices,
+    beta_selector: float,
     random: np.random.RandomState | None,
 ) -> Statistics:
     """Add a batch, the samples of `search`, to what is known of earlier ones; return both.
 
     With a source of randomness superfluous experts are dismissed and idle ones hired, at the prices
-    of the search; everything else happens at the `hardened` ones.
+    of the search; everything else happens with the resource `beta_selector`.
     """
-    soft, search.prices = search.prices, hardened
+    soft = float(search.prices.beta_selector)
+    search.prices = search.prices.hardened(beta_selector)
     batch = search.look(known).seen
     before, now = (float(np.asarray(part.mass).sum()) for part in (known, batch))
     rate, total = (now / (before + now)) ** FADING, before + now
     statistics = blend(known, batch, np.float32(rate), np.float32(total))
     if random is not None:
-        search.prices = soft
+        search.prices = search.prices.hardened(soft)
         statistics = _with_more(search, _with_fewer(search, statistics), random)
-        search.prices = hardened
+        search.prices = search.prices.hardened(beta_selector)
     search.best = search.look(statistics)
     return statistics
 

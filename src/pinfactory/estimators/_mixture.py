@@ -11,7 +11,6 @@ from tqdm.auto import tqdm
 
 from pinfactory import density
 from pinfactory import settings as check
-from pinfactory.core.families import NormalWishart
 from pinfactory.density import Frame, Mixture, Prices
 from pinfactory.persistence import register
 
@@ -169,7 +168,7 @@ class SpecialistMixture(MixtureAnswers):
             try:
                 search.grow(random if self.neglect else None)
                 if self.beta_selector > 1.0:
-                    search.prices = self._prices(search.prices.prior, self.beta_selector)
+                    search.prices = search.prices.hardened(self.beta_selector)
                     search.climb(search.best.seen)
             except KeyboardInterrupt:
                 # What has been found so far is a density as well.
@@ -207,14 +206,13 @@ class SpecialistMixture(MixtureAnswers):
         choosy = random if self.neglect else None
         with tqdm(disable=True) as bar:
             frame, search = self._begin(X, rows, known, random, bar)
-        hardened = self._prices(search.prices.prior, self.beta_selector)
         if known is None:
             search.grow(choosy)
-            search.prices = hardened
+            search.prices = search.prices.hardened(self.beta_selector)
             search.best = search.look(search.best.seen)
             statistics = search.best.seen
         else:
-            statistics = density.follow(search, known.statistics, hardened, choosy)
+            statistics = density.follow(search, known.statistics, self.beta_selector, choosy)
             search.converged = self.converged_
         search.n_iter = getattr(self, "n_iter_", 0) + 1
         self._finish(frame, search, statistics)
@@ -272,7 +270,7 @@ class SpecialistMixture(MixtureAnswers):
             prior = known.prices.prior
         search = density.Search(
             samples,
-            self._prices(prior, min(self.beta_selector, 1.0)),
+            Prices(prior, np.float32(min(self.beta_selector, 1.0)), np.float32(self.beta_expert)),
             tol=self.tol,
             max_iter=self.max_iter,
             report=report,
@@ -280,9 +278,6 @@ class SpecialistMixture(MixtureAnswers):
         if known is None:
             search.choose(starts)
         return frame, search
-
-    def _prices(self, prior: NormalWishart, beta_selector: float) -> Prices:
-        return Prices(prior, np.float32(beta_selector), np.float32(self.beta_expert))
 
     def _finish(self, frame: Frame, search: density.Search, statistics: density.Statistics) -> None:
         """Keep what has been found; the statistics are those of all samples so far."""
