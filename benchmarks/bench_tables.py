@@ -4,8 +4,10 @@ Held-out accuracy (R² for regression) and log-likelihood, mean over splits. Eve
 settings. Peers that give no density get a Gaussian with the deviation of their cross-validated
 residuals; probabilities of 0 are raised to 0.001. A linear model tree is a decision tree with a
 linear model in each leaf and as many leaves as the committee has experts.
+Run as `python benchmarks/bench_tables.py [iris wine …] [--splits 5]`.
 """
 
+import argparse
 import warnings
 from collections.abc import Callable
 
@@ -37,7 +39,6 @@ from tqdm import tqdm
 
 from pinfactory import SpecialistClassifier, SpecialistRegressor
 
-SEEDS = range(3)
 EXPERTS = 4
 
 TABLES: dict[str, Callable[[], tuple[np.ndarray, np.ndarray]]] = {
@@ -140,12 +141,16 @@ def log_likelihood(model, X, y, X_test, y_test) -> float:
 
 def main() -> None:
     """Print accuracy and log-likelihood of everybody."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("tables", nargs="*", default=list(TABLES))
+    parser.add_argument("--splits", type=int, default=5)
+    asked = parser.parse_args()
     warnings.filterwarnings("ignore")
-    for name, load in TABLES.items():
-        X, y = load()
+    for name in asked.tables:
+        X, y = TABLES[name]()
         classify = y.dtype.kind == "i" or len(np.unique(y)) < 20
         results: dict[str, list[tuple[float, float]]] = {}
-        for seed in tqdm(SEEDS, desc=name, leave=False):
+        for seed in tqdm(range(asked.splits), desc=name, leave=False):
             X_fit, X_test, y_fit, y_test = train_test_split(
                 X, y, test_size=0.25, random_state=seed, stratify=y if classify else None
             )
@@ -161,7 +166,8 @@ def main() -> None:
             score, likelihood = np.mean(values, axis=0)
             spread = np.std(values, axis=0)
             print(
-                f"  {peer:17} {score:6.3f} ± {spread[0]:.3f}  {likelihood:8.3f} ± {spread[1]:.3f}"
+                f"  {peer:17} {score:6.3f} ± {spread[0]:.3f}  {likelihood:8.3f} ± {spread[1]:.3f}",
+                flush=True,
             )
 
 
