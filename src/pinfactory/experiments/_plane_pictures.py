@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from scipy.spatial import ConvexHull
 
 from ._experiment import Results
-from ._style import GREY, INK, PALETTE, headline, new_figure, tidy
+from ._style import GREY, INK, PALETTE, counted, headline, new_figure, tidy
 
 PRICES, BUDGETS = "prices", "budgets"
 
@@ -31,10 +31,6 @@ def by_experts(results: Results) -> dict[int, Results]:
         number: {name: p for name, p in results.items() if p["n_experts"] == number}
         for number in numbers
     }
-
-
-def experts(number: int) -> str:
-    return "1 expert" if number == 1 else f"{number} experts"
 
 
 def draw_plane_and_rates(results: Results) -> Figure:
@@ -110,7 +106,7 @@ def _draw_overall(axes: Axes, results: Results, name: str) -> None:
                 facecolor="none" if kind == PRICES else colour,
                 edgecolor=colour,
                 linewidth=0.9,
-                label=experts(number) if kind == BUDGETS else None,
+                label=counted(number, "expert") if kind == BUDGETS else None,
                 alpha=0.8,
             )
     axes.set(xlabel="I(X;Y): bits of the whole system", ylim=(0.38, 1.03))

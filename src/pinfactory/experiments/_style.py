@@ -23,3 +23,8 @@ def headline(axes: Axes, title: str, subtitle: str = "") -> None:
     axes.set_title(title, loc="left", fontsize=13, fontweight="bold", pad=26 if subtitle else 8)
     if subtitle:
         axes.text(0.0, 1.03, subtitle, transform=axes.transAxes, fontsize=10, color=GREY)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return "1 expert", "2 experts"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -14,7 +14,7 @@ from pinfactory import SpecialistClassifier
 
 from ._experiment import Measure, Results
 from ._pictures import draw_probability, draw_samples
-from ._style import new_figure
+from ._style import counted, new_figure
 from ._tasks import classification, mesh, plane
 
 TITLE = "Circles: linear experts beside trees, forests and boosting"
@@ -73,18 +73,19 @@ def _committee(settings: Settings, size: int, seed: int) -> Any:
 
 
 OURS = "linear experts"
-_MODELS: dict[str, tuple[Callable[[Settings, int, int], Any], str]] = {
-    "decision tree": (_tree, "depth {}"),
-    "random forest": (_forest, "{} trees"),
-    "AdaBoost": (_boosting, "{} trees"),
-    OURS: (_committee, "{} experts"),
+_Size = Callable[[int], str]
+_MODELS: dict[str, tuple[Callable[[Settings, int, int], Any], _Size]] = {
+    "decision tree": (_tree, "depth {}".format),
+    "random forest": (_forest, partial(counted, noun="tree")),
+    "AdaBoost": (_boosting, partial(counted, noun="tree")),
+    OURS: (_committee, partial(counted, noun="expert")),
 }
 
 
 def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
     """Return one piece for every model and size."""
     return {
-        f"{model}, {label.format(size)}": partial(_fit, settings, model, size)
+        f"{model}, {label(size)}": partial(_fit, settings, model, size)
         for model, (_, label) in _MODELS.items()
         for size in settings.sizes
     }
@@ -102,7 +103,7 @@ def _fit(settings: Settings, model: str, size: int) -> dict[str, Any]:
             axes = plane(split.X, settings.resolution)
             proba = fitted.predict_proba(mesh(axes))[:, 1].round(4)
             picture = {"X": split.X_test, "y": split.y_test, "axes": axes, "proba": proba}
-    return {"model": model, "size": label.format(size), "accuracy": accuracy, **picture}
+    return {"model": model, "size": label(size), "accuracy": accuracy, **picture}
 
 
 def measures(results: Results) -> list[Measure]:

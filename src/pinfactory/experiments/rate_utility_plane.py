@@ -16,8 +16,9 @@ from pinfactory.core.resources import Budget, Fixed, Resource
 
 from ._experiment import Measure, Results
 from ._explorer import explorer, pack
-from ._plane_pictures import BUDGETS, PRICES, by_experts, draw_plane_and_rates, experts, flat
+from ._plane_pictures import BUDGETS, PRICES, by_experts, draw_plane_and_rates, flat
 from ._replicas import Plan, train_committees
+from ._style import counted
 from ._tasks import Split, classification, mesh, plane
 
 TITLE = "The rate–utility plane"
@@ -187,7 +188,7 @@ def measures(results: Results) -> list[Measure]:
     """Return the best accuracy, what bits allow, and how closely budgets are met."""
     rows = [
         Measure(
-            f"accuracy, best of {experts(number)}",
+            f"accuracy, best of {counted(number, 'expert')}",
             float(flat(mine, "accuracy").max()),
             target=0.98 if number == 4 else None,
         )
