@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from pinfactory.experiments import rl_balance, rl_cart_pole, rl_swing_up
-from pinfactory.experiments._rl import first_above, train_trpo
+from pinfactory.experiments._rl import first_above
+from pinfactory.experiments._rl_trpo import play, train_trpo
 
-pytest.importorskip("gymnasium")
+gymnasium = pytest.importorskip("gymnasium")
 
 
 def curves(n_experts: int, level: float, n: int = 4) -> dict:
@@ -76,8 +77,24 @@ def test_steps_to_a_level_are_infinite_if_it_is_never_reached() -> None:
 
 def test_without_sb3_contrib_trpo_is_reported_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sb3_contrib", None)
-    monkeypatch.setattr("pinfactory.experiments._rl.find_spec", lambda name: None)
-    assert train_trpo("Pendulum-v1", 10, 0, 1, 1) == {"missing": "sb3_contrib"}
+    monkeypatch.setattr("pinfactory.experiments._rl_trpo.find_spec", lambda name: None)
+    found = train_trpo(10, 0, reports=1, n_episodes=1, n_judged=1)
+    assert found == {"missing": "sb3_contrib"}
+
+
+def test_others_are_judged_in_a_pendulum_that_equals_the_original() -> None:
+    returns = play(lambda x: np.zeros((len(x), 1), np.float32), 50, seed=0)
+    env = gymnasium.make("InvertedDoublePendulum-v5")
+    theirs = []
+    for seed in range(50):
+        env.reset(seed=seed)
+        over, total = False, 0.0
+        while not over:
+            _, reward, over, _, _ = env.step(np.zeros(1))
+            total += reward
+        theirs.append(total)
+    error = np.hypot(np.std(returns), np.std(theirs)) / np.sqrt(50)
+    assert abs(np.mean(returns) - np.mean(theirs)) < 4.0 * error
 
 
 def swing(task: str, kind: str, level: float) -> dict:
@@ -110,7 +127,7 @@ def test_swing_ups_show_every_task_and_who_balances(swings) -> None:
     shown = titles(rl_swing_up.draw(swings))
     for task in rl_swing_up.TASKS.values():
         assert task.title in shown
-    assert shown.count("Who balances") == len(rl_swing_up.TASKS)
+    assert shown.count("Who swings, who balances") == len(rl_swing_up.TASKS)
 
 
 def test_swing_ups_are_judged_by_both_kinds_of_return(swings) -> None:
@@ -158,7 +175,14 @@ def test_the_matrix_of_cart_pole_has_histograms_on_its_diagonal() -> None:
 @pytest.mark.parametrize("module", [rl_balance, rl_cart_pole, rl_swing_up])
 def test_a_tiny_run_gives_a_figure_and_numbers(module) -> None:
     small = {
-        rl_balance: {"total": 2048, "reports": 2, "seeds": 1, "trpo_seeds": 0, "n_episodes": 2},
+        rl_balance: {
+            "total": 2048,
+            "reports": 2,
+            "seeds": 1,
+            "trpo_seeds": 0,
+            "n_episodes": 2,
+            "n_judged": 2,
+        },
         rl_cart_pole: {"total": 2048, "reports": 2, "seeds": 1},
         rl_swing_up: {"steps": (8192,), "reports": 2},
     }[module]

@@ -123,6 +123,14 @@ def test_evaluation_plays_whole_episodes(trained: SpecialistAgent) -> None:
     )
 
 
+def test_episodes_of_training_can_be_cut_short_and_evaluation_plays_whole_ones() -> None:
+    agent = SpecialistAgent("Pendulum-v1", 2, max_episode_steps=8, **SMALL).learn(128)
+    assert agent.history_[-1].info.episode_length == 8.0
+    np.testing.assert_array_equal(agent.evaluate(3).lengths, 200)
+    longer = SpecialistAgent("Pendulum-v1", 2, max_episode_steps=1000, **SMALL)
+    np.testing.assert_array_equal(longer.evaluate(3).lengths, 200)
+
+
 def test_a_saved_agent_acts_and_learns_on_as_before(
     trained: SpecialistAgent, tmp_path: Path
 ) -> None:
@@ -273,6 +281,7 @@ def test_a_learning_rate_that_breaks_learning_is_not_blamed_on_the_environment()
         ({"beta_expert": -1.0}, "`beta_expert` must be"),
         ({"selector_bits": 3.0}, "must be at most log2"),
         ({"capacity": 1}, "`capacity` must be"),
+        ({"max_episode_steps": 0}, "`max_episode_steps` must be"),
     ],
 )
 def test_wrong_settings_are_refused(settings: dict, message: str) -> None:

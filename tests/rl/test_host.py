@@ -117,6 +117,14 @@ def test_an_id_or_a_class_makes_as_many_environments_as_wanted() -> None:
     assert SpecialistAgent(Countdown, **SMALL).learn(64).num_timesteps == 64
 
 
+def test_episodes_of_training_can_be_cut_short_where_environments_are_made() -> None:
+    agent = SpecialistAgent(partial(Countdown, length=50), max_episode_steps=4, **SMALL).learn(64)
+    assert agent.history_[-1].info.episode_length == 4.0
+    np.testing.assert_array_equal(agent.evaluate(3).lengths, 50)
+    with pytest.raises(ValueError, match="`max_episode_steps` must be None"):
+        SpecialistAgent(Countdown(), max_episode_steps=4, **SMALL)
+
+
 def test_the_same_seed_gives_the_same_agent() -> None:
     one, other = (SpecialistAgent(Countdown, **SMALL).learn(128) for _ in range(2))
     x = np.random.default_rng(0).uniform(0, 5, (20, 2))

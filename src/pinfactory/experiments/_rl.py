@@ -1,8 +1,6 @@
 """What the experiments with agents share: training that is measured on the way."""
 
-import copy
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from typing import Any
 
 import jax.numpy as jnp
@@ -21,7 +19,7 @@ CURVES = ("deterministic", "stochastic", "selector_bits", "expert_bits")
 class Record(Callback):
     """Evaluates an agent at every report, writes down its bits and priors, and keeps the best.
 
-    The best is the one with the largest sum of deterministic and stochastic return.
+    The best is the one with the largest deterministic return.
     """
 
     def __init__(self, agent: SpecialistAgent, n_episodes: int) -> None:
@@ -35,7 +33,7 @@ class Record(Callback):
         for name, sure in (("deterministic", True), ("stochastic", False)):
             episodes = self.agent.evaluate(self.n_episodes, deterministic=sure, seed=0)
             curves[name].append(float(episodes.returns.mean()))
-        if (now := curves["deterministic"][-1] + curves["stochastic"][-1]) > self._highest:
+        if (now := curves["deterministic"][-1]) > self._highest:
             self.best, self._highest = self.agent.mind.policy, now
         information = self.agent.information_
         curves["selector_bits"].append(information.selector)
@@ -45,17 +43,24 @@ class Record(Callback):
 
 
 def train(
-    env: Any, total: int, *, reports: int, n_episodes: int = 20, **settings: Any
+    env: Any,
+    total: int,
+    *,
+    reports: int,
+    n_episodes: int = 20,
+    n_judged: int = 100,
+    **settings: Any,
 ) -> tuple[SpecialistAgent, dict[str, Any]]:
-    """Train an agent; return it with curves over training and the returns of 100 new episodes.
+    """Train an agent; return it with curves over training and the returns of new episodes.
 
-    The latter are of the agent at the end (`final_…`), and when it was best (`best_…`).
+    The latter are of the agent at the end (`final_…`), and when it was best (`best_…`), in
+    `n_judged` episodes other than the `n_episodes` that tell which one was best.
     """
     agent = SpecialistAgent(env, **settings)
     record = Record(agent, n_episodes)
     agent.learn(total, record, report_every=-(-total // reports))
     judged = {
-        f"{when}_{how}": float(np.mean(agent._place.play(policy, 100, sure, seed=1).returns))
+        f"{when}_{how}": float(np.mean(agent._place.play(policy, n_judged, sure, seed=1).returns))
         for when, policy in (("final", agent.mind.policy), ("best", record.best))
         for how, sure in (("deterministic", True), ("stochastic", False))
     }
@@ -78,43 +83,6 @@ def action_priors(agent: SpecialistAgent) -> list[list[float]]:
     mean, scale = np.asarray(prior.mean)[:, 0], np.asarray(prior.scale)[:, 0]
     ends = np.stack([mean - scale, mean, mean + scale], axis=1)[: agent.n_experts]
     return np.asarray(actions.to_env(jnp.asarray(ends)[..., None]))[..., 0].round(4).tolist()
-
-
-def train_trpo(env: str, total: int, seed: int, reports: int, n_episodes: int) -> dict[str, Any]:
-    """Train TRPO of sb3-contrib with its default settings, and measure it the same way.
-
-    Without that package there is nothing to train; the result says so.
-    """
-    if find_spec("sb3_contrib") is None:
-        return {"missing": "sb3_contrib"}
-    import gymnasium
-    import torch
-    from sb3_contrib import TRPO
-    from stable_baselines3.common.evaluation import evaluate_policy
-
-    torch.set_num_threads(1)
-    model: Any = TRPO("MlpPolicy", gymnasium.make(env), seed=seed)
-    judge = gymnasium.make(env)
-    curves: dict[str, list[float]] = {"steps": [], "deterministic": [], "stochastic": []}
-    best, highest = model.get_parameters(), -np.inf
-
-    def score(n: int) -> dict[str, float]:
-        return {
-            how: float(np.mean(evaluate_policy(model, judge, n, deterministic=sure, warn=False)[0]))
-            for how, sure in (("deterministic", True), ("stochastic", False))
-        }
-
-    for _ in range(reports):
-        model.learn(total // reports, reset_num_timesteps=False)
-        curves["steps"].append(model.num_timesteps)
-        now = score(n_episodes)
-        for how, value in now.items():
-            curves[how].append(value)
-        if sum(now.values()) > highest:
-            best, highest = copy.deepcopy(model.get_parameters()), sum(now.values())
-    final = {f"final_{how}": value for how, value in score(50).items()}
-    model.set_parameters(best)
-    return {**curves, **final, **{f"best_{how}": value for how, value in score(50).items()}}
 
 
 def first_above(piece: Mapping[str, Any], level: float) -> float:

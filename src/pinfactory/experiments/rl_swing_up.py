@@ -22,13 +22,14 @@ ABOUT = """
 The paper's text describes a swing-up, its environment only balances. These are real swing-ups: the
 pendulum (`Pendulum-v1`), the pole on a cart, and the double pendulum on a cart, learned by one
 linear expert, by committees of linear experts, and by one network. One linear controller cannot
-swing the pendulum up and hold it, a committee of two can. On the cart a direct search finds a
-single clipped linear controller that does it, so there the committee's gain is in learning, not in
-what can be represented. The double pendulum is hard for everyone; the figure shows how far each
-gets. On the right is who acts where: each dot is a state in the colour of the responsible expert,
-and the bars tell how much of its time an expert spends with the pendulum up. That is drawn for
-experts who act for five steps once they are chosen: a selector that chooses anew at every step
-makes experts that push to either side, and does the rest by alternating between them.
+swing the pendulum up and hold it, a committee of two can. On the cart the committee's gain may be
+in learning as much as in what can be represented: a direct search for a single clipped linear
+controller finds better ones than learning does, though none that solves it. The double pendulum is
+hard for everyone; the figure shows how far each gets. On the right is who acts where: each dot is
+a state in the colour of the responsible expert, and the bars tell how much each expert acts, with
+the pole up and on the way there. That is drawn for experts who act for five steps once they are
+chosen: a selector that chooses anew at every step makes experts that push to either side, and does
+the rest by alternating between them.
 """
 
 
@@ -194,8 +195,8 @@ def draw(results: Results) -> Figure:
     """Draw, for every task, returns, bits, and who acts where."""
     groups = _groups(results)
     tasks = list(dict.fromkeys(name for name, _ in groups))
-    figure = new_figure(17.0, 4.3 * len(tasks))
-    rows = figure.subplots(len(tasks), 4, squeeze=False, width_ratios=[1.2, 1.0, 1.1, 0.6])
+    figure = new_figure(18.5, 4.3 * len(tasks))
+    rows = figure.subplots(len(tasks), 4, squeeze=False, width_ratios=[1.2, 1.0, 1.1, 0.9])
     for row, name in zip(rows, tasks, strict=True):
         kinds = {kind: found for (task, kind), found in groups.items() if task == name}
         _draw_returns(row[0], TASKS[name], kinds)
@@ -242,7 +243,7 @@ def _draw_partition(axes: Axes, task: Task, piece: Mapping[str, Any]) -> None:
     axes.scatter(view[:, 0], view[:, 1], s=6.0, color=np.clip(responsible @ colours, 0, 1), lw=0)
     axes.set(xlabel=task.labels[0], ylabel=task.labels[1])
     axes.set_xticks([-np.pi, 0.0, np.pi], ["down", "up", "down"])
-    headline(axes, "Who acts where", f"{piece['agent']}, one seed")
+    headline(axes, "Who acts where", f"states of {piece['agent']}, clearest seed")
     tidy(axes)
 
 
@@ -252,12 +253,12 @@ def _busy(piece: Mapping[str, Any]) -> np.ndarray:
 
 def _draw_roles(axes: Axes, piece: Mapping[str, Any]) -> None:
     upright, busy = np.asarray(piece["upright"]), np.flatnonzero(_busy(piece))
-    colours = expert_colours(len(upright))
+    share, colours = np.asarray(piece["responsibility"]), expert_colours(len(upright))
     order = busy[np.argsort(upright[busy])]
-    axes.barh(np.arange(len(order)), upright[order], color=colours[order])
-    share = np.asarray(piece["responsibility"])
-    names = [f"expert {m + 1}\n({share[m]:.0%} of time)" for m in order]
-    axes.set_yticks(np.arange(len(order)), names)
-    axes.set(xlim=(0, 1), xlabel="share of its time upright")
-    headline(axes, "Who balances")
+    rows, up = np.arange(len(order)), share[order] * upright[order]
+    axes.barh(rows, up, color=colours[order])
+    axes.barh(rows, share[order] - up, left=up, color=colours[order], alpha=0.35)
+    axes.set_yticks(rows, [f"expert {m + 1}\nup {upright[m]:.0%} of its time" for m in order])
+    axes.set(xlim=(0, 1), xlabel="share of all time")
+    headline(axes, "Who swings, who balances", "full colour: pole up; pale: not")
     tidy(axes)

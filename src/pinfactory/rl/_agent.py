@@ -69,6 +69,10 @@ class SpecialistAgent:
         Discount, trace of the advantages, and largest change of a probability ratio.
     n_envs, n_steps
         Environments side by side, and steps in each between two updates.
+    max_episode_steps
+        Steps after which an episode of training is truncated, the critic standing in for the rest;
+        `None` for the environment's own limit. Lower ones keep beginnings among what is
+        learned from when the agent has learned to live long. Evaluation plays whole episodes.
     n_epochs, batch_size
         How often an update goes through these steps, and how many it learns from at once.
     momentum
@@ -118,6 +122,7 @@ class SpecialistAgent:
         clip: float = 0.2,
         n_envs: int = 64,
         n_steps: int = 64,
+        max_episode_steps: int | None = None,
         n_epochs: int = 8,
         batch_size: int = 512,
         momentum: float = 0.9,
@@ -143,7 +148,13 @@ class SpecialistAgent:
 
     def set_env(self, env: Any, params: Any = None) -> None:
         """Go on in another environment with observations and actions of the same kind."""
-        place = find_place(env, params, check.integer("n_envs", self._settings["n_envs"], 1))
+        longest = self._settings["max_episode_steps"]
+        place = find_place(
+            env,
+            params,
+            check.integer("n_envs", self._settings["n_envs"], 1),
+            None if longest is None else check.integer("max_episode_steps", longest, 1),
+        )
         old = getattr(self, "_kind", None)
         kind = (place.observation_shape, place.actions)
         if old is not None and old != kind:

@@ -29,13 +29,13 @@ class Host:
     ----------
     make
         Builds a vector of so many environments, or returns the only one there is.
-    n_envs
-        How many to train in.
+    training
+        Those to train in.
     """
 
-    def __init__(self, make: Callable[[int], VectorEnv], n_envs: int) -> None:
+    def __init__(self, make: Callable[[int], VectorEnv], training: VectorEnv) -> None:
         self._make = make
-        self._vector = Vector(make(n_envs))
+        self._vector = Vector(training)
         self.n_envs, self.actions = self._vector.n, self._vector.actions
         self.observation_shape = self._vector.observation_shape
         self._place: _Place | None = None

@@ -1,5 +1,6 @@
 """Acting in environments written in JAX, and learning from it, in one compiled program."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,10 +25,16 @@ from ._update import Improver
 
 
 class Native:
-    """An environment written in JAX as a place to act and learn in."""
+    """An environment written in JAX as a place to act and learn in.
 
-    def __init__(self, env: envs.Env, params: Any, n_envs: int) -> None:
+    `longest` is when an episode of training is truncated, if the environment does not do it sooner.
+    """
+
+    def __init__(self, env: envs.Env, params: Any, n_envs: int, longest: int | None = None) -> None:
         self.env, self.n_envs = env, n_envs
+        self._training = env
+        if longest is not None and (env.max_steps is None or longest < env.max_steps):
+            self._training = dataclasses.replace(env, max_steps=longest)
         self.params = _spread(env.default_params() if params is None else params, n_envs)
         self.actions = native_actions(env.action_space)
         self.observation_shape = env.observation_space.shape
@@ -35,8 +42,8 @@ class Native:
     def start(self, seed: int, mind: Mind) -> tuple[Mind, World]:
         """Return what a run keeps of a mind in these environments: itself, and where they are."""
         memory = Memory.start(self.n_envs)
-        world = World.start(self.env, jax.random.key(seed), self.params, memory)
-        return mind, staggered(world, self.env, seed)
+        world = World.start(self._training, jax.random.key(seed), self.params, memory)
+        return mind, staggered(world, self._training, seed)
 
     @staticmethod
     def mind_of(state: tuple[Mind, World]) -> Mind:
@@ -55,7 +62,7 @@ class Native:
         callbacks: Sequence[Callback],
     ) -> Run:
         """Act and learn until `steps` iterations are done."""
-        practice = Practice(self.env, improver, n_steps)
+        practice = Practice(self._training, improver, n_steps)
         try:
             trained = train(
                 practice, run, self.params, steps=steps, chunk=chunk, callbacks=callbacks

@@ -19,7 +19,7 @@ OURS = {
 }
 
 
-def find_place(env: Any, params: Any, n_envs: int) -> Any:
+def find_place(env: Any, params: Any, n_envs: int, longest: int | None = None) -> Any:
     """Return a `Native` place for environments written in JAX, a `Host` for all others.
 
     Parameters
@@ -31,6 +31,8 @@ def find_place(env: Any, params: Any, n_envs: int) -> Any:
         Parameters of the bodies, for environments written in JAX.
     n_envs
         How many to train in, where that is free to choose.
+    longest
+        Steps after which an episode of training is truncated, if its own limit is not lower.
     """
     known: dict[str, Callable[[], envs.Env]] = {**EQUAL, **OURS}
     if isinstance(env, str) and env in known:
@@ -39,7 +41,7 @@ def find_place(env: Any, params: Any, n_envs: int) -> Any:
         make: Callable[[], envs.Env] = env
         env = make()
     if isinstance(env, envs.Env):
-        return Native(env, params, n_envs)
+        return Native(env, params, n_envs, longest)
     if params is not None:
         raise ValueError(
             "`params` must be None for a Gymnasium environment, which takes them when it is made; "
@@ -47,22 +49,27 @@ def find_place(env: Any, params: Any, n_envs: int) -> Any:
         )
     import gymnasium
     from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+    from gymnasium.wrappers import TimeLimit
 
     from ._host import Host
 
     def vector(make: Any, n: int) -> VectorEnv:
         return SyncVectorEnv([make] * n, autoreset_mode=AutoresetMode.SAME_STEP)
 
-    if isinstance(env, VectorEnv):
-        return Host(lambda n: env, env.num_envs)
-    if isinstance(env, gymnasium.Env):
-        only = vector(lambda: env, 1)
-        return Host(lambda n: only, 1)
+    if isinstance(env, VectorEnv | gymnasium.Env):
+        if longest is not None:
+            raise ValueError(
+                "`max_episode_steps` must be None for an environment that was made already, but "
+                f"got {longest}; pass a function that makes one."
+            )
+        only = env if isinstance(env, VectorEnv) else vector(lambda: env, 1)
+        return Host(lambda n: only, only)
     if isinstance(env, str):
         gymnasium.spec(env)  # an unknown id fails here, by name
-        return Host(partial(vector, partial(gymnasium.make, env)), n_envs)
+        env = partial(gymnasium.make, env)
     if callable(env):
-        return Host(partial(vector, env), n_envs)
+        limited = env if longest is None else lambda: TimeLimit(env(), longest)
+        return Host(partial(vector, env), vector(limited, n_envs))
     raise ValueError(
         "`env` must be an environment of pinfactory.rl.envs, the id of a Gymnasium environment, or "
         f"a Gymnasium environment, class or vector environment, but got {env!r}."
