@@ -1,12 +1,25 @@
-"""How fast: the gradient of a convolution, and training on Omniglot tasks, on one core.
+"""How fast, and how good: convolutions, training, and accuracy on Omniglot tasks, on one core.
 
-Run as `PINFACTORY_OMNIGLOT=folder python benchmarks/bench_omniglot.py [convolution|training]`.
+Run as `PINFACTORY_OMNIGLOT=folder python benchmarks/bench_omniglot.py COMMAND`. Commands:
+
+convolution
+    Gradients of a convolution in two forms.
+training
+    Training tasks per second.
+accuracy RESULTS LEARNER SEED [ROTATIONS [MOST_SHOTS]]
+    Train a learner (a number of experts, "k-means", "untrained" or the name of a baseline) and
+    score it. Results are added to the folder RESULTS at once: a line of `results.jsonl`, and the
+    scores of all tasks. What is there is not measured again.
+gains RESULTS
+    Compare learners with one expert, task by task.
 """
 
+import json
 import os
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -79,7 +92,88 @@ def training() -> None:
             print(f"K = {shots:2d}, {name:20s} {16 / seconds:8.0f} tasks/s", flush=True)
 
 
+# Training steps and test tasks for K = 1, 5, 10. Experts go on from K to the next; a step with one
+# shot takes a tenth of the time of one with ten.
+STEPS = {1: 5000, 5: 800, 10: 300}
+BASELINE_STEPS = {1: 3000, 5: 600, 10: 300}
+TASKS = {1: 16_000, 5: 8_000, 10: 4_000}
+
+
+def accuracy(
+    folder: str, name: str, seed: str, rotations: str = "classes", most: str = "10"
+) -> None:
+    """Train a learner on tasks of 1, 5 and 10 shots and score it on tasks of unseen classes."""
+    from pinfactory.meta.tasks import Omniglot
+
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    learner = None
+    for shots in (shots for shots in STEPS if shots <= int(most)):
+        label = f"{name.replace(' ', '-')}_{rotations}_K{shots}_{seed}"
+        tasks = Omniglot(shots=shots, rotations=rotations)
+        model = Path(folder, f"{label}.pin")
+        began = time.perf_counter()
+        learner = _learner(name, shots, int(seed), learner, model)
+        if not model.exists():
+            learner.fit(tasks)
+            if hasattr(learner, "save"):
+                learner.save(model)
+        if Path(folder, f"{label}.npz").exists():
+            continue
+        found = {"learner": name, "rotations": rotations, "shots": shots, "seed": int(seed)}
+        found["steps"], found["seconds"] = learner.max_iter, round(time.perf_counter() - began)
+        after = learner.evaluate(tasks, TASKS[shots])
+        found |= {"after": after.mean, "error": after.standard_error, "tasks": TASKS[shots]}
+        if hasattr(learner, "information"):
+            found["before"] = learner.evaluate(tasks, 4000, inner_steps=0).mean
+            bits = learner.information(tasks, 2000)
+            found["bits"], found["effective"] = (
+                float(bits.selectors[0]),
+                float(bits.effective_experts),
+            )
+        np.savez_compressed(Path(folder, f"{label}.npz"), after.scores)
+        with Path(folder, "results.jsonl").open("a") as file:
+            file.write(json.dumps(found) + "\n")
+        print(found, flush=True)
+
+
+def _learner(name: str, shots: int, seed: int, former: Any, saved: Path) -> Any:
+    """Return the saved learner, or a new one that goes on from the one for fewer shots."""
+    from pinfactory.experiments.omniglot_table import BASELINES
+    from pinfactory.persistence import load
+    from pinfactory.vision import ImageSpecialists
+
+    if saved.exists():
+        return load(saved)
+    if name in BASELINES:
+        return BASELINES[name](max_iter=BASELINE_STEPS[shots], random_state=seed)
+    steps = 1 if name == "untrained" else STEPS[shots]
+    if former is not None and name != "untrained":
+        return former.set_params(max_iter=steps, learning_rate=1e-3, warm_start=True)
+    if name == "k-means":
+        return ImageSpecialists(selection="k-means", max_iter=steps, random_state=seed)
+    n_experts = 1 if name == "untrained" else int(name)
+    return ImageSpecialists(n_experts, max_iter=steps, random_state=seed)
+
+
+def gains(folder: str) -> None:
+    """Print by how much learners differ from one expert of the same seed on the same tasks."""
+    for path in sorted(Path(folder).glob("*.npz")):
+        name, rotations, shots, seed = path.stem.split("_")
+        one = Path(folder, f"1_{rotations}_{shots}_{seed}.npz")
+        if name == "1" or not one.exists():
+            continue
+        gain = 100 * (np.load(path)["arr_0"] - np.load(one)["arr_0"])
+        error = gain.std() / np.sqrt(len(gain))
+        print(f"{path.stem:32s} {gain.mean():+6.2f} ± {error:.2f} points", flush=True)
+
+
+COMMANDS: dict[str, Callable[..., None]] = {
+    "convolution": convolution,
+    "training": training,
+    "accuracy": accuracy,
+    "gains": gains,
+}
+
 if __name__ == "__main__":
-    chosen = sys.argv[1:] or ["convolution", "training"]
-    for name in chosen:
-        {"convolution": convolution, "training": training}[name]()
+    command, *rest = sys.argv[1:] or ["convolution"]
+    COMMANDS[command](*rest)

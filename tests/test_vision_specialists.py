@@ -2,12 +2,14 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jaxtyping import PyTree
 
 from pinfactory.meta.experts import Question
 from pinfactory.meta.tasks import ArrayTasks, Samples
@@ -15,7 +17,7 @@ from pinfactory.persistence import load
 from pinfactory.vision import ImageSpecialists
 from pinfactory.vision._learning import likelihood
 from pinfactory.vision._selection import NearestCentre, PositivesEncoder
-from pinfactory.vision._specialists import KernelSteps, Knowledge
+from pinfactory.vision._specialists import DEPARTURE, FINE, KernelSteps, Knowledge
 
 SIDE, N_FAMILIES, N_PER_FAMILY, N_DRAWINGS = 28, 4, 8, 12
 
@@ -40,41 +42,53 @@ def tasks() -> ArrayTasks:
 
 @pytest.fixture(scope="module")
 def specialists(tasks: ArrayTasks) -> ImageSpecialists:
-    return ImageSpecialists(4, max_iter=300, filters=8, n_metrics=2).fit(tasks)
+    return ImageSpecialists(4, max_iter=300, filters=8, rank=4).fit(tasks)
 
 
 def test_kernel_steps_are_gradient_steps_on_the_head(rng: np.random.Generator) -> None:
     """The same ten steps on weights themselves, by automatic differentiation."""
-    n_features, n_support, n_query = 6, 4, 3
-    experts = Knowledge.start(2, n_features, 3, key=jax.random.key(0))
-    experts = jax.tree.map(lambda leaf: jnp.asarray(rng.normal(size=leaf.shape)), experts)
-    rule = KernelSteps.start(n_features, 3, key=jax.random.key(1))
+    n_features, n_support, n_query, rank = 6, 4, 3, 2
+
+    def random(tree: PyTree) -> Any:
+        return jax.tree.map(lambda leaf: jnp.asarray(rng.normal(size=leaf.shape)), tree)
+
+    experts = random(Knowledge.start(2, n_features, rank, key=jax.random.key(0)))
+    rule = random(KernelSteps.start(n_features, rank, key=jax.random.key(1)))
     support, query = (jnp.asarray(rng.normal(size=(n, n_features))) for n in (n_support, n_query))
     labels = jnp.asarray([1, 1, 0, 0])
-    known, asked = (experts.weight @ x.T + experts.bias[:, None] for x in (support, query))
-    got = rule(experts, known, asked, support, labels, query)
+    asked = jnp.asarray(rng.normal(size=(2, n_query)))
+    got = rule(experts, asked, support, labels, query)
     for m in range(2):
-        rates = jnp.exp(experts.log_mix[m]) @ jnp.exp(rule.log_rates)
-        weights = jnp.exp(experts.log_weights[m])[labels]
+        directions = FINE * (rule.directions + DEPARTURE * experts.directions[m])
+        matrix = jnp.diag(jnp.exp(rule.log_rates)) + directions @ directions.T
+        weights = jnp.exp(rule.log_weights + DEPARTURE * experts.log_weights[m])[labels]
 
         def utility(w: jax.Array, b: jax.Array, weights: jax.Array = weights) -> jax.Array:
             sign = 2 * labels - 1
             return jnp.mean(weights * jax.nn.log_sigmoid(sign * (support @ w + b)))
 
-        w = experts.trust[m] * experts.weight[m]
-        b = experts.trust[m] * experts.bias[m] + experts.offset[m]
+        w, b = jnp.zeros(n_features), rule.offset + DEPARTURE * experts.offset[m]
         for _ in range(10):
             slope_w, slope_b = jax.grad(utility, argnums=(0, 1))(w, b)
-            w, b = w + rates * slope_w, b + jnp.exp(rule.log_bias_rate) * slope_b
-        np.testing.assert_allclose(got[m], query @ w + b, rtol=1e-3, atol=1e-3)
+            w, b = w + matrix @ slope_w, b + jnp.exp(rule.log_bias_rate) * slope_b
+        expected = query @ w + b + experts.trust[m] * asked[m]
+        np.testing.assert_allclose(got[m], expected, rtol=1e-3, atol=1e-3)
+
+
+def test_experts_adapt_alike_before_they_have_learned(rng: np.random.Generator) -> None:
+    experts = Knowledge.start(3, 5, 2, key=jax.random.key(0))
+    rule = KernelSteps.start(5, 2, key=jax.random.key(1))
+    support, query = (jnp.asarray(rng.normal(size=(n, 5)), jnp.float32) for n in (4, 2))
+    asked = jnp.asarray(rng.normal(size=(3, 2)), jnp.float32)
+    answers = rule(experts, asked, support, jnp.asarray([1, 0, 1, 0]), query)
+    np.testing.assert_allclose(answers[1:], answers[:-1], atol=1e-5)
 
 
 def test_without_steps_knowledge_answers(rng: np.random.Generator) -> None:
     rule = dataclasses.replace(KernelSteps.start(3, 1, key=jax.random.key(0)), steps=0)
     experts = Knowledge.start(2, 3, 1, key=jax.random.key(0))
     asked = jnp.asarray(rng.normal(size=(2, 5)))
-    x = jnp.zeros((4, 3))
-    got = rule(experts, jnp.zeros((2, 4)), asked, x, jnp.asarray([1, 1, 0, 0]), jnp.zeros((5, 3)))
+    got = rule(experts, asked, jnp.zeros((4, 3)), jnp.asarray([1, 1, 0, 0]), jnp.zeros((5, 3)))
     np.testing.assert_array_equal(got, asked)
 
 
@@ -149,6 +163,17 @@ def test_a_saved_learner_answers_as_before(
     )
 
 
+def test_a_warm_start_goes_on_from_what_was_learned(tasks: ArrayTasks) -> None:
+    learner = ImageSpecialists(2, max_iter=1, filters=4, rank=2, learning_rate=0.0).fit(tasks)
+    first = learner.hierarchy_.trunk.weight
+    marked = eqx.tree_at(lambda h: h.trunk.weight, learner.hierarchy_, first + 1.0)
+    learner.hierarchy_ = marked
+    np.testing.assert_allclose(learner.fit(tasks).hierarchy_.trunk.weight, first)
+    learner.hierarchy_ = marked
+    again = learner.set_params(warm_start=True).fit(tasks)
+    np.testing.assert_allclose(again.hierarchy_.trunk.weight, first + 1.0)
+
+
 def test_more_than_two_classes_are_refused() -> None:
     three = ArrayTasks(np.zeros((60, 28, 28)), np.repeat([0, 1, 2], 20), ways=3, shots=1, test=0.0)
     with pytest.raises(ValueError, match=r"labels 0 and 1, but got .* \[0, 1, 2\]"):
@@ -164,7 +189,7 @@ def test_an_unknown_selection_is_refused(tasks: ArrayTasks) -> None:
 def test_tasks_may_be_assigned_by_k_means(tasks: ArrayTasks) -> None:
     """Each of four clusters gets tasks, and what is fixed stays as k-means left it."""
     learner = ImageSpecialists(
-        4, selection="k-means", max_iter=100, filters=8, n_metrics=2, autoencoder_iter=200
+        4, selection="k-means", max_iter=100, filters=8, rank=4, autoencoder_iter=200
     ).fit(tasks)
     information = learner.information(tasks, 300, split="train")
     assert information.selectors[0] > 1.5

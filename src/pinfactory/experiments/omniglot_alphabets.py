@@ -39,14 +39,14 @@ class Settings:
 
     seeds: int = 3
     n_experts: int = 16
-    shots: int = 5
+    shots: int = 1
     max_iter: int = 20_000
     folder: str | None = None
 
     @classmethod
     def quick(cls, **changes: Any) -> "Settings":
         """Return one seed and few steps."""
-        small: dict[str, Any] = {"seeds": 1, "shots": 1, "max_iter": 800}
+        small: dict[str, Any] = {"seeds": 1, "max_iter": 800}
         return cls(**small | changes)
 
     @classmethod
@@ -61,14 +61,19 @@ def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
 
 
 def _assign(settings: Settings, seed: int) -> dict[str, Any]:
-    """Train a committee and show every character to its selector."""
+    """Train a committee and look at its choices."""
     tasks = Omniglot(shots=settings.shots, folder=settings.folder)
     learner = ImageSpecialists(
         settings.n_experts, max_iter=settings.max_iter, random_state=seed
     ).fit(tasks)
+    return _shown(learner.hierarchy_, tasks, seed)
+
+
+def _shown(hierarchy: Hierarchy, tasks: Omniglot, seed: int) -> dict[str, Any]:
+    """Show every character to the selector."""
     images = np.asarray(tasks.images).reshape(len(tasks.alphabets), -1, 28, 28)
-    shown = jax.device_put(images[:, : settings.shots].astype(np.float32) / 255.0)
-    shares = np.asarray(_select(learner.hierarchy_, shown), float)
+    shown = jax.device_put(images[:, : tasks.shots].astype(np.float32) / 255.0)
+    shares = np.asarray(_select(hierarchy, shown), float)
     names, codes = np.unique(tasks.alphabets, return_inverse=True)
     doubt = _entropy(shares)
     uncertain = np.asarray([doubt[codes == code].mean() for code in range(len(names))])

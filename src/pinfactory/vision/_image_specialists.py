@@ -51,12 +51,12 @@ class ImageSpecialists(BaseEstimator):
         How many experts there are; one is plain meta-learning.
     inner_steps : int, default=10
         Gradient steps of the adaptation.
-    beta_selector : float, default=20.0
+    beta_selector : float, default=50.0
         β₁, the selector's resource.
     beta_expert : float, default=100.0
         β₂, the experts' resource.
-    balance : float, default=0.05
-        Weight of a bonus on H(M), which keeps all experts in use.
+    balance : float, default=0.1
+        Weight of a bonus on H(M), which keeps all experts in use; larger at first.
     selection : {"free energy", "k-means"}, default="free energy"
         How tasks come to experts: by a selector that learns from the experts' free energy, or by
         fixed clusters of the bottleneck of an autoencoder.
@@ -66,8 +66,8 @@ class ImageSpecialists(BaseEstimator):
         Filters of the convolutional block.
     pool : int, default=5
         Window of its average pooling.
-    n_metrics : int, default=4
-        Vectors of step sizes that experts mix their own from.
+    rank : int, default=16
+        Directions in which an expert's steps are longer.
     momentum : float, default=0.95
         Momentum of the running priors p(m) and p(y|m).
     max_iter : int, default=8000
@@ -76,6 +76,9 @@ class ImageSpecialists(BaseEstimator):
         Tasks in a step.
     learning_rate : float, default=0.003
         Step size of Adam at first; it falls to zero along a half cosine.
+    warm_start : bool, default=False
+        Whether a second `fit` goes on from what the first has learned, such as from tasks with one
+        shot, which are quick, to tasks with ten.
     verbose : bool, default=False
         Whether to show a progress bar.
     random_state : int, default=0
@@ -95,18 +98,19 @@ class ImageSpecialists(BaseEstimator):
         n_experts: int = 16,
         *,
         inner_steps: int = 10,
-        beta_selector: float = 20.0,
+        beta_selector: float = 50.0,
         beta_expert: float = 100.0,
-        balance: float = 0.05,
+        balance: float = 0.1,
         selection: str = "free energy",
         autoencoder_iter: int = 2000,
         filters: int = 32,
         pool: int = 5,
-        n_metrics: int = 4,
+        rank: int = 16,
         momentum: float = 0.95,
         max_iter: int = 8000,
         batch_size: int = 16,
         learning_rate: float = 3e-3,
+        warm_start: bool = False,
         verbose: bool = False,
         random_state: int = 0,
     ) -> None:
@@ -119,11 +123,12 @@ class ImageSpecialists(BaseEstimator):
         self.autoencoder_iter = autoencoder_iter
         self.filters = filters
         self.pool = pool
-        self.n_metrics = n_metrics
+        self.rank = rank
         self.momentum = momentum
         self.max_iter = max_iter
         self.batch_size = batch_size
         self.learning_rate = learning_rate
+        self.warm_start = warm_start
         self.verbose = verbose
         self.random_state = random_state
 
@@ -135,7 +140,8 @@ class ImageSpecialists(BaseEstimator):
             )
         seen = self._look_at(tasks)
         learner = SpecialistLearner()
-        hierarchy = self._start(seen)
+        again = self.warm_start and hasattr(self, "hierarchy_")
+        hierarchy = self.hierarchy_ if again else self._start(seen)
         like = _decide(hierarchy, Question(seen.support, seen.query.x))
         state = learner.init(
             hierarchy,
@@ -239,10 +245,10 @@ class ImageSpecialists(BaseEstimator):
         trunk = OneBlock.start(images, key=keys[0], filters=self.filters, pool=self.pool)
         return SharedSpecialists(
             selector,
-            Knowledge.start(self.n_experts, trunk.size, self.n_metrics, key=keys[1]),
+            Knowledge.start(self.n_experts, trunk.size, self.rank, key=keys[1]),
             jnp.ones(self.n_experts, bool),
             trunk,
-            KernelSteps.start(trunk.size, self.n_metrics, key=keys[2], steps=self.inner_steps),
+            KernelSteps.start(trunk.size, self.rank, key=keys[2], steps=self.inner_steps),
         )
 
     def _learned_selector(self, side: int) -> TaskSelector:

@@ -20,6 +20,10 @@ from pinfactory.meta.tasks import Episode
 
 from ._specialists import SharedSpecialists, two_classes
 
+# Until experts know something the bonus on H(M) is larger, up to this many times, for this share of
+# all steps: an expert that nobody asks at first would never learn.
+FIRST_BALANCE, BALANCED_SHARE = 3.0, 0.2
+
 
 class SpecialistState(eqx.Module):
     """All that changes while specialists learn, and what a sweep may vary.
@@ -79,6 +83,8 @@ class SpecialistLearner(eqx.Module):
         questions = Question(batch.support, batch.query.x)
         target = batch.query.y
         weights = jnp.full(target.size, 1.0 / target.size)
+        done = jnp.clip(state.step / state.decay_steps, 0.0, 1.0)
+        balance = state.balance * jnp.maximum(1.0, FIRST_BALANCE * (1.0 - done / BALANCED_SHARE))
 
         @eqx.filter_value_and_grad(has_aux=True)
         def loss(hierarchy: SharedSpecialists) -> tuple[Array, Any]:
@@ -89,12 +95,11 @@ class SpecialistLearner(eqx.Module):
             utility = likelihood(answers.before, target) + likelihood(answers.after, target)
             parts = objective(samples, priors, utility, betas)
             in_use = Categorical.from_probs(jnp.mean(selection.probs, axis=0))
-            value = jnp.mean(parts.value) + state.balance * in_use.entropy()
+            value = jnp.mean(parts.value) + balance * in_use.entropy()
             return -value, (parts, priors)
 
         (negative, (parts, priors)), gradient = loss(state.hierarchy)
         direction, optimiser = _ADAM.update(gradient, state.optimiser)
-        done = jnp.clip(state.step / state.decay_steps, 0.0, 1.0)
         rate = state.learning_rate * 0.5 * (1.0 + jnp.cos(jnp.pi * done))
         hierarchy = eqx.apply_updates(state.hierarchy, jax.tree.map(lambda d: -rate * d, direction))
         information = tuple(jnp.mean(part) for part in parts.information)

@@ -1,4 +1,4 @@
-"""Experts for families of characters: shared eyes, shared way of adapting, own knowledge."""
+"""Experts for families of characters: one ancestor, own knowledge, small departures."""
 
 import dataclasses
 from typing import NamedTuple
@@ -15,23 +15,26 @@ from pinfactory.meta.experts import Question
 
 from ._blocks import OneBlock
 
+# Numbers that multiply many features at once are stored larger than they act, by this factor: Adam
+# moves all parameters by steps of about one size, which would be too far for these.
+FINE = 0.1
+# An expert departs from the common ancestor more slowly than the ancestor moves. Departures learn
+# from the expert's own tasks alone, and faster ones follow the noise of these.
+DEPARTURE = 0.1
+
 
 class Knowledge(Expert):
-    """What makes an expert: knowledge of a family of classes, and how to adapt within it.
+    """What makes an expert: knowledge of a family of classes, and how it departs from all others.
 
     Attributes
     ----------
     weight, bias
         A linear map of the features to the log-odds that an image is of the family, before any
         sample of the task is seen.
-    trust, offset
-        What becomes of these log-odds when the expert adapts: they are multiplied, because they
-        and the support set in part say the same, and moved, so that what is like no positive
-        is a negative.
-    log_weights
-        Logarithms of the weights of negatives and positives.
-    log_mix
-        Logarithms of the shares of the shared metrics in the expert's own.
+    trust
+        Weight of these log-odds in the adapted answer.
+    offset, log_weights, directions
+        Departures from those of `KernelSteps`, which all experts have in common; zero at first.
     """
 
     weight: Float[Array, "*m f"]
@@ -39,77 +42,93 @@ class Knowledge(Expert):
     trust: Float[Array, "*m"]
     offset: Float[Array, "*m"]
     log_weights: Float[Array, "*m 2"]
-    log_mix: Float[Array, "*m r"]
+    directions: Float[Array, "*m f r"]
 
     @classmethod
     def start(
-        cls, n_experts: int, n_features: int, n_metrics: int, *, key: Key[Array, ""]
+        cls, n_experts: int, n_features: int, rank: int, *, key: Key[Array, ""]
     ) -> "Knowledge":
-        """Return experts side by side that know little, and differ a little."""
+        """Return experts side by side that know little, and adapt alike."""
         random = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+        weight = random.normal(0.0, 0.3 / np.sqrt(n_features), (n_experts, n_features))
 
-        def near(mean: float, spread: float, *shape: int) -> Array:
-            values = random.normal(mean, spread, (n_experts, *shape))
-            return jax.device_put(values.astype(np.float32))
+        def zeros(*shape: int) -> Array:
+            return jax.device_put(np.zeros((n_experts, *shape), np.float32))
 
         return cls(
-            near(0.0, 0.03 / np.sqrt(n_features), n_features),
-            near(0.0, 0.0),
-            near(1.0, 0.0),
-            near(0.0, 0.0),
-            near(0.0, 0.0, 2),
-            near(-np.log(n_metrics), 0.1 if n_experts > 1 else 0.0, n_metrics),
+            jax.device_put(weight.astype(np.float32)),
+            zeros(),
+            zeros(),
+            zeros(),
+            zeros(2),
+            zeros(n_features, rank),
         )
 
     def __call__(
         self, x: Float[Array, "*n f"], *, key: Key[Array, ""] | None = None
     ) -> Categorical:
-        return two_classes(x @ self.weight + self.bias)
+        return two_classes(FINE * (x @ self.weight) + self.bias)
 
 
 class KernelSteps(eqx.Module):
-    """Gradient steps on an expert's linear head, from its knowledge, by a learned rule.
+    """Gradient steps on an expert's linear head by a learned rule.
 
-    Every step goes up the utility of the support set, with a step size aᵢ for each feature. So
-    a head after any number of steps is w + a ∘ Σ cₛ φ(xₛ), and only the coefficients c need be
-    followed, with the kernel k(x, x′) = Σ aᵢ φᵢ(x) φᵢ(x′). An expert's step sizes are a mixture
-    of a few learned vectors that all experts share. Their kernels are computed once for a task,
-    and ten steps of sixteen experts cost little more than those of one.
+    Every step goes up the utility of the support set, turned and stretched by a learned matrix:
+    A = diag(a) + V Vᵀ. So a head after any number of steps is A Σ cₛ φ(xₛ), and only the
+    coefficients c need be followed, with the kernel k(x, x′) = φ(x)ᵀ A φ(x′).
+
+    What is learned here is the ancestor of all experts and learns from every task. An expert's
+    own offset, weights and directions V are these plus its departures.
 
     Attributes
     ----------
     log_rates
-        log a of the shared metrics.
+        log a, the step sizes of the features.
     log_bias_rate
         The same for the bias.
+    directions
+        V, along which steps are longer.
+    offset
+        The bias of the head before the first step.
+    log_weights
+        Logarithms of the weights of negatives and positives.
     steps
         Number of steps; without any the knowledge answers as it is.
     """
 
-    log_rates: Float[Array, "r f"]
+    log_rates: Float[Array, " f"]
     log_bias_rate: Float[Array, ""]
+    directions: Float[Array, "f r"]
+    offset: Float[Array, ""]
+    log_weights: Float[Array, " 2"]
     steps: int = eqx.field(static=True)
 
     @classmethod
     def start(
         cls,
         n_features: int,
-        n_metrics: int,
+        rank: int,
         *,
         key: Key[Array, ""],
         steps: int = 10,
         rate: float = 8.0,
     ) -> "KernelSteps":
-        """Begin with about equal rates; `rate` is the kernel of an image with itself."""
+        """Begin with equal rates; `rate` is the kernel of an image with itself by them."""
         random = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-        log_rate = np.log(rate / n_features)
-        rates = random.normal(log_rate, 0.1, (n_metrics, n_features)).astype(np.float32)
-        return cls(jax.device_put(rates), jax.device_put(np.float32(log_rate)), steps)
+        log_rate = np.float32(np.log(rate / n_features))
+        directions = random.normal(0.0, 5.0 / np.sqrt(n_features), (n_features, rank))
+        return cls(
+            jax.device_put(np.full(n_features, log_rate)),
+            jax.device_put(log_rate),
+            jax.device_put(directions.astype(np.float32)),
+            jax.device_put(np.float32(0.0)),
+            jax.device_put(np.zeros(2, np.float32)),
+            steps,
+        )
 
     def __call__(
         self,
         experts: Knowledge,
-        known: Float[Array, "m s"],
         asked: Float[Array, "m q"],
         support: Float[Array, "s f"],
         labels: Int[Array, " s"],
@@ -121,30 +140,36 @@ class KernelSteps(eqx.Module):
         ----------
         experts
             Experts side by side.
-        known, asked
-            Their log-odds by knowledge alone, for support and query.
+        asked
+            Their log-odds of the queries by knowledge alone.
         support, labels, query
             Features and labels of the task.
         """
         if self.steps == 0:
             return asked
-        n_metrics, n_support = len(self.log_rates), len(support)
-        rated = support * jnp.exp(self.log_rates)[:, None]
-        # One product for all metrics: (s + q) × (r · s).
-        shared = jnp.concatenate([support, query]) @ rated.reshape(n_metrics * n_support, -1).T
-        shared = shared.reshape(-1, n_metrics, n_support)
-        kernel = jnp.einsum("mr,xrs->mxs", jnp.exp(experts.log_mix), shared)
-        kernel = kernel + jnp.exp(self.log_bias_rate)
-        weights = jnp.exp(experts.log_weights)[:, labels] / n_support
-        trust, offset = experts.trust[:, None], experts.offset[:, None]
-        at_support = trust * known + offset
+        n_support = len(support)
+        kernel = self._kernels(experts, jnp.concatenate([support, query]), n_support)
+        log_weights = self.log_weights + DEPARTURE * experts.log_weights
+        weights = jnp.exp(log_weights)[:, labels] / n_support
+        offset = (self.offset + DEPARTURE * experts.offset)[:, None]
 
         def step(c: Float[Array, "m s"], _: None) -> tuple[Float[Array, "m s"], None]:
-            logits = at_support + jnp.einsum("mxs,ms->mx", kernel[:, :n_support], c)
+            logits = offset + jnp.einsum("mxs,ms->mx", kernel[:, :n_support], c)
             return c + weights * (labels - jax.nn.sigmoid(logits)), None
 
-        c, _ = jax.lax.scan(step, jnp.zeros_like(known), None, length=self.steps)
-        return trust * asked + offset + jnp.einsum("mxs,ms->mx", kernel[:, n_support:], c)
+        c, _ = jax.lax.scan(step, jnp.zeros_like(weights), None, length=self.steps)
+        learned = offset + jnp.einsum("mxs,ms->mx", kernel[:, n_support:], c)
+        return learned + experts.trust[:, None] * asked
+
+    def _kernels(
+        self, experts: Knowledge, features: Float[Array, "x f"], n_support: int
+    ) -> Float[Array, "m x s"]:
+        """Return the kernel of every expert between all samples and those of the support set."""
+        shared = (features * jnp.exp(self.log_rates)) @ features[:n_support].T
+        directions = FINE * (self.directions + DEPARTURE * experts.directions)
+        along = jnp.einsum("xf,mfr->xmr", features, directions)
+        own = jnp.einsum("xmr,smr->mxs", along, along[:n_support])
+        return shared + own + jnp.exp(self.log_bias_rate)
 
 
 class Answers(NamedTuple):
@@ -157,8 +182,8 @@ class Answers(NamedTuple):
 class SharedSpecialists(Hierarchy):
     """A hierarchy for two-class image tasks whose experts share features and adaptation.
 
-    What is the same for all characters, the features of one convolutional block and metrics of
-    them, is learned once, from all tasks.
+    What is the same for all characters, the features of one convolutional block and how to adapt
+    to them, is learned once, from all tasks. Experts depart from it by what their tasks teach.
 
     Attributes
     ----------
@@ -185,17 +210,11 @@ class SharedSpecialists(Hierarchy):
         n_support, experts = len(x.support.x), self.experts
         assert isinstance(experts, Knowledge)
         features = self.trunk(jnp.concatenate([x.support.x, x.query]))
-        known = experts.weight @ jax.lax.stop_gradient(features).T + experts.bias[:, None]
-        given = jax.lax.stop_gradient(known)
-        after = self.adaptation(
-            experts,
-            given[:, :n_support],
-            given[:, n_support:],
-            features[:n_support],
-            x.support.y,
-            features[n_support:],
-        )
-        return Answers(known[:, n_support:], after)
+        support, query = features[:n_support], features[n_support:]
+        asked = experts.weight @ jax.lax.stop_gradient(query).T
+        asked = FINE * asked + experts.bias[:, None]
+        given = jax.lax.stop_gradient(asked)
+        return Answers(asked, self.adaptation(experts, given, support, x.support.y, query))
 
     def expert(self, m: Int[Array, ""]) -> "Expert | Hierarchy":
         """Return expert m with the features and the adaptation that it shares."""
