@@ -1,16 +1,19 @@
 """Meta-reinforcement learning on the double pendulums of the paper: numbers for the guide.
 
-`python benchmarks/bench_meta_rl.py PART [--out FILE] [--seeds N]` with one of the parts
+`python benchmarks/bench_meta_rl.py PART [--out FILE] [--seeds 0 1 …] [--only NAME …]` with one of
 
-    speed       seconds for 64 tasks × 1,000 iterations, from some iterations of each size
-    sign        I(sign; M) after five transitions, 2 experts, 40 iterations
-    probes      return and I(sign; M) with each way to spend the first five steps
+    sign        I(sign; M) after the probe, 2 experts, 40 iterations
     experts     return on T and T′, before and after 100 updates, for 1, 2, 4, 8, 16 experts
+    paper       the same for 8 experts after 1,000 iterations of 64 tasks
+    probes      return and I(sign; M) with each way to spend the first steps, and with a GRU
     baselines   MAML, ProMP and GrBAL, before and after adaptation
+    families    pendulums and cart-poles, 1 and 2 experts
+    regulator   a linear-quadratic regulator that knows its body, after probes of 0 to 5 steps
     table       prints what is in the file
 
-Runs on one core. Every result is written to the file as soon as it is there; what is in the file
-is not run again. Seconds are those of the processor, which others on the machine disturb less.
+`--only` picks numbers of experts, probes, methods or families. Runs on one core. Every result is
+written to the file as soon as it is there; what is in the file is not run again. Seconds are those
+of the processor, which others on the machine disturb less.
 """
 
 import os
@@ -26,35 +29,43 @@ os.environ["XLA_FLAGS"] = (
 import argparse
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from scipy.linalg import solve_discrete_are
 
-from pinfactory.baselines.rl_gradient import MAMLPolicy, ProMP
-from pinfactory.baselines.rl_model import GrBAL
+from pinfactory.experiments.meta_rl import BASELINES, TUNED
+from pinfactory.rl.envs import State
 from pinfactory.rl.meta import (
     MetaSpecialistAgent,
+    cart_pole_tasks,
     double_pendulum_new_tasks,
     double_pendulum_tasks,
+    pendulum_tasks,
 )
 from pinfactory.rl.meta._information import groups, information_about
 
+# Beside it, 16 tasks of 128 steps each.
+GRBAL_ITERATIONS = 60
 T, NEW = double_pendulum_tasks(), double_pendulum_new_tasks()
-EXPERTS = (1, 2, 4, 8, 16)
-PROBES = ("shake", "noise", "prior", "expert")
+EXPERTS = ("1", "2", "4", "8", "16")
+PROBES = ("shake", "noise", "prior", "expert", "gru")
+FAMILIES = {"pendulum": pendulum_tasks(), "cart_pole": cart_pole_tasks()}
 Row = dict[str, Any]
-Job = tuple[str, Callable[[], Row]]
 
 
 def trained(
-    n_experts: int, seed: int, iterations: int, **settings: Any
+    n_experts: int, seed: int, iterations: int, checkpoint: Path | None = None, **settings: Any
 ) -> tuple[MetaSpecialistAgent, Row]:
     """Train an agent; agents of one capacity share a compiled program."""
     began = time.process_time()
-    agent = MetaSpecialistAgent(T, n_experts, **{"capacity": 16, "seed": seed} | settings)
-    agent.learn(iterations)
+    settings = {"capacity": 16, "seed": seed, "family": T} | settings
+    agent = MetaSpecialistAgent(n_experts=n_experts, **settings)
+    agent.learn(iterations, checkpoint=checkpoint)
     seconds = time.process_time() - began
     responsibilities, tasks = agent.responsibilities(n_tasks=1024)
     return agent, {
@@ -66,102 +77,130 @@ def trained(
     }
 
 
-def sign(seed: int) -> Row:
+def sign(_: str, seed: int, __: int) -> Row:
     """Measure what the choice of one of two experts tells about the sign of the motor."""
     return trained(2, seed, 40)[1]
 
 
 def probes(kind: str, seed: int, iterations: int) -> Row:
-    """Train and judge with one kind of probe."""
-    agent, row = trained(2, seed, iterations, probe=kind)
-    return {**row, "probe": kind, "T": agent.evaluate(T, seed=0).mean}
+    """Train and judge with one kind of probe, or with another recurrent cell."""
+    settings = {"cell": "gru"} if kind == "gru" else {"probe": kind}
+    agent, row = trained(2, seed, iterations, **settings)
+    return {**row, "T": agent.evaluate(seed=0).mean, "T′": agent.evaluate(NEW, seed=0).mean}
 
 
-def experts(n_experts: int, seed: int, iterations: int) -> Row:
+def experts(n_experts: str, seed: int, iterations: int, checkpoint: Path | None = None) -> Row:
     """Judge on T and T′, and on T′ once more after 100 updates."""
-    agent, row = trained(n_experts, seed, iterations)
+    agent, row = trained(int(n_experts), seed, iterations, checkpoint)
     information = agent.information_
     row["selector_bits"], row["expert_bits"] = information.selector, information.experts
     row["effective_experts"] = information.effective_experts
-    row["T"] = agent.evaluate(T, seed=0).mean
+    row["about"] = information.about
+    row["curve"] = [[p.step, float(p.info.episode_return[0])] for p in agent.history_]
+    row["T"] = agent.evaluate(seed=0).mean
     row["T′"] = agent.evaluate(NEW, seed=0).mean
     row["T′ after"] = agent.evaluate(NEW, seed=0, updates=100).mean
     return row
 
 
+def paper(n_experts: str, seed: int, _: int) -> Row:
+    """Do the same after the paper's 1,000 iterations; a run that was stopped goes on."""
+    return experts(n_experts, seed, 1000, Path(f"paper_{n_experts}_{seed}.pin"))
+
+
 def baselines(name: str, seed: int, iterations: int) -> Row:
     """Judge a baseline before and after it adapts to a task."""
     began = time.process_time()
+    learner: Any = BASELINES[name](T, seed=seed, **TUNED[name])
+    # Planning is slow: GrBAL has fewer steps than all others, as the table says.
+    learner.learn(GRBAL_ITERATIONS if name == "GrBAL" else iterations)
+    row: Row = {"seed": seed, "steps": learner.num_timesteps}
+    row["seconds"] = time.process_time() - began
+    moments: dict[str, Row] = {"before": {"steps": 0}, "after": {"steps": 1}}
     if name == "GrBAL":
-        # Planning is slow: fewer steps than all others, as the table says.
-        learner: Any = GrBAL(T, seed=seed).learn(min(iterations, 30))
-        moments: dict[str, Row] = {"before": {"adapting": False}, "after": {"adapting": True}}
-    else:
-        learner = {"MAML": MAMLPolicy, "ProMP": ProMP}[name](T, seed=seed).learn(iterations)
-        moments = {"before": {"steps": 0}, "after": {"steps": 1}}
-    row: Row = {"name": name, "seed": seed, "steps": learner.num_timesteps}
+        moments = {"before": {"adapting": False}, "after": {"adapting": True}}
     for place, family in (("T", T), ("T′", NEW)):
         for moment, how in moments.items():
-            played = learner.evaluate(family, n_tasks=64, **how)
-            row[f"{place} {moment}"] = float(played.mean())
-    return {**row, "seconds": time.process_time() - began}
+            n_tasks = 64 if name == "GrBAL" else 256
+            row[f"{place} {moment}"] = float(
+                learner.evaluate(family, n_tasks=n_tasks, **how).mean()
+            )
+    return row
 
 
-def speed(n_experts: int) -> Row:
-    """Time twenty iterations after the first twenty, which compile."""
-    agent = MetaSpecialistAgent(T, n_experts)
-    began = time.process_time()
-    agent.learn(20)
-    warm = time.process_time()
-    agent.learn(20)
-    per_iteration = (time.process_time() - warm) / 20
-    return {
-        "n_experts": n_experts,
-        "first": warm - began,
-        "per_iteration": per_iteration,
-        "thousand": warm - began + 980 * per_iteration,
-        "steps_per_second": 128 * 133 / per_iteration,
-    }
+def families(name: str, seed: int, iterations: int) -> Row:
+    """Train one and two experts on another family."""
+    row: Row = {"seed": seed}
+    for n in (1, 2):
+        agent, found = trained(n, seed, iterations, family=FAMILIES[name], capacity=2)
+        row[f"return {n}"] = agent.evaluate(seed=0).mean
+        row["sign"], row["seconds"] = found["sign"], found["seconds"]
+    return row
 
 
-def jobs(part: str, seeds: int, iterations: int) -> Iterator[Job]:
-    """Yield the runs of a part by name."""
-    if part == "speed":
-        for n in EXPERTS:
-            yield f"speed {n}", lambda n=n: speed(n)
-        return
-    for seed in range(seeds):
-        if part == "sign":
-            yield f"sign {seed}", lambda s=seed: sign(s)
-        elif part == "probes":
-            for kind in PROBES:
-                yield (
-                    f"probe {kind} {seed} {iterations}",
-                    lambda k=kind, s=seed: probes(k, s, iterations),
-                )
-        elif part == "experts":
-            for n in EXPERTS:
-                yield (
-                    f"experts {n} {seed} {iterations}",
-                    lambda n=n, s=seed: experts(n, s, iterations),
-                )
-        elif part == "baselines":
-            for name in ("MAML", "ProMP", "GrBAL"):
-                yield (
-                    f"baseline {name} {seed} {iterations}",
-                    lambda b=name, s=seed: baselines(b, s, iterations),
-                )
+def regulator(steps: str, seed: int, _: int) -> Row:
+    """Judge regulators for the true bodies, with the best of four weights of the control."""
+    row: Row = {"seed": seed}
+    for place, family in (("T", T), ("T′", NEW)):
+        env, params = family.env, family.draw(np.random.default_rng([seed, 1, 0]), 256)
+
+        def motion(z: Any, u: Any, body: Any, env: Any = env) -> Any:
+            now = State(z[:3], z[3:], jnp.zeros((), jnp.int32))
+            after, _ = env.step(jax.random.key(0), now, u, body)
+            return jnp.concatenate([after.position, after.velocity])
+
+        a, b = (
+            np.asarray(
+                jax.jit(jax.vmap(jax.jacfwd(motion, i), (None, None, 0)))(
+                    jnp.zeros(6), jnp.zeros(1), params
+                ),
+                float,
+            )
+            for i in (0, 1)
+        )
+        returns = []
+        for price in (1.0, 3.0, 10.0, 30.0):
+            gains = []
+            for one, push in zip(a, b, strict=True):
+                costs = np.diag([1.0, 1.0, 1.0, 0.1, 0.1, 0.1])
+                p = solve_discrete_are(one, push, costs, price * np.eye(1))
+                gains.append(np.linalg.solve(push.T @ p @ push + price, push.T @ p @ one))
+            gain = jnp.asarray(np.array(gains), jnp.float32)
+
+            def episode(gain: Any, body: Any, env: Any = env) -> Any:
+                def step(carry: Any, t: Any) -> Any:
+                    state, alive, total = carry
+                    u = -gain @ jnp.concatenate([state.position, state.velocity])
+                    u = jnp.where(t < int(steps), 0.1 * (1 - 2 * (t % 2)), u)
+                    state, seen = env.step(jax.random.key(0), state, u, body)
+                    return (state, alive & ~seen.terminated, total + alive * seen.reward), None
+
+                first = (env.reset(jax.random.key(0), body)[0], True, 0.0)
+                return jax.lax.scan(step, first, jnp.arange(env.max_steps))[0][2]
+
+            returns.append(float(jax.jit(jax.vmap(episode))(gain, params).mean()))
+        row[place] = max(returns)
+    return row
+
+
+PARTS: dict[str, tuple[Callable[[str, int, int], Row], tuple[str, ...]]] = {
+    "sign": (sign, ("2",)),
+    "experts": (experts, EXPERTS),
+    "paper": (paper, ("8",)),
+    "probes": (probes, PROBES),
+    "baselines": (baselines, tuple(BASELINES)),
+    "families": (families, tuple(FAMILIES)),
+    "regulator": (regulator, ("0", "1", "2", "3", "5")),
+}
 
 
 def table(rows: dict[str, Row]) -> None:
     """Print means and deviations over seeds, one line for each kind of run."""
     kinds: dict[str, list[Row]] = {}
     for name, row in rows.items():
-        kind, *rest = name.split()
-        label = " ".join([kind, *rest[:1], *rest[2:]]) if kind in ("experts", "probe") else kind
-        label = f"{kind} {rest[0]}" if kind in ("baseline", "speed") else label
-        kinds.setdefault(label, []).append(row)
-    for label, group in kinds.items():
+        part, what, _, iterations = name.split()
+        kinds.setdefault(f"{part} {what}, {iterations} iterations", []).append(row)
+    for label, group in sorted(kinds.items()):
         numbers = [
             f"{key} {np.mean(values):.4g} ± {np.std(values):.2g}"
             for key in group[0]
@@ -174,24 +213,27 @@ def table(rows: dict[str, Row]) -> None:
 def main() -> None:
     """Run a part, or print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument(
-        "part", choices=["speed", "sign", "probes", "experts", "baselines", "table"]
-    )
+    parser.add_argument("part", choices=[*PARTS, "table"])
     parser.add_argument("--out", type=Path, default=Path("bench_meta_rl.jsonl"))
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--iterations", type=int, default=100)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--only", nargs="+")
+    parser.add_argument("--iterations", type=int, default=200)
     given = parser.parse_args()
     rows: dict[str, Row] = {}
     if given.out.exists():
         rows = dict(json.loads(line) for line in given.out.read_text().splitlines())
-    for name, run in jobs(given.part, given.seeds, given.iterations):
-        if name not in rows:
-            rows[name] = run()
-            with given.out.open("a") as file:
-                file.write(json.dumps([name, rows[name]]) + "\n")
-            print(name, rows[name], flush=True)
     if given.part == "table":
         table(rows)
+        return
+    run, everything = PARTS[given.part]
+    for seed in given.seeds:
+        for what in given.only or everything:
+            name = f"{given.part} {what} {seed} {given.iterations}"
+            if name not in rows:
+                rows[name] = run(what, seed, given.iterations)
+                with given.out.open("a") as file:
+                    file.write(json.dumps([name, rows[name]]) + "\n")
+                print(name, rows[name], flush=True)
 
 
 if __name__ == "__main__":

@@ -85,6 +85,10 @@ class SequenceNetwork(eqx.Module):
         self, xs: Float[Array, "steps inputs"], *, key: PyTree = None
     ) -> Float[Array, " outputs"]:
         """Read all steps, then answer."""
+        return self.readout(self.remember(xs))
+
+    def remember(self, xs: Float[Array, "steps inputs"]) -> Float[Array, " units"]:
+        """Return what is remembered after all steps."""
         start = jnp.zeros(self.units, xs.dtype)
         hidden, _ = jax.lax.scan(lambda h, x: (self.cell(x, h), None), start, xs)
-        return self.readout(hidden)
+        return hidden

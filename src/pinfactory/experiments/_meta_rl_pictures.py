@@ -79,8 +79,9 @@ def _draw_returns(
     axes.set(xlabel="number of experts, or method", ylabel="return of an episode")
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False, fontsize=9, loc="upper left")
+    squares = "Squares: before (small) and after (large) a gradient step."
     headline(
-        axes, "Return on new tasks", "Squares: before (small) and after (large) a gradient step."
+        axes, "Return on new tasks", squares if baselines else "Mean and deviation over seeds."
     )
     tidy(axes)
 

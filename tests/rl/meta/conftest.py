@@ -13,4 +13,4 @@ def points() -> ParameterFamily:
 
 @pytest.fixture(scope="session")
 def best() -> float:
-    return best_return(shakes=5)
+    return best_return(shakes=2)

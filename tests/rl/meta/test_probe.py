@@ -62,7 +62,7 @@ def test_experts_who_probe_are_drawn_from_the_prior(
     assert stays == 1.0 if kind == "expert" else abs(stays - (1 + 4 * np.sum(shares**2)) / 5) < 0.03
 
 
-def test_five_transitions_tell_the_sign_of_a_motor_and_nobody_falls() -> None:
+def test_two_transitions_tell_the_sign_of_a_motor_and_nobody_falls() -> None:
     policy = MetaSpecialistAgent(double_pendulum_tasks(), 2, **TINY).mind.policy
     found = []
     for family in (double_pendulum_tasks(), double_pendulum_new_tasks()):
@@ -87,7 +87,7 @@ def test_information_about_a_parameter_is_the_mutual_information(rng: np.random.
 
 def test_the_best_selector_has_the_free_energy_of_the_closed_form(points: ParameterFamily) -> None:
     """max_p Σ p F − 1/β KL(p ‖ q) = 1/β log Σ q exp(β F), at p ∝ q exp(β F)."""
-    agent = MetaSpecialistAgent(points, 3, beta_selector=2.0, balance=0.0, **TINY)
+    agent = MetaSpecialistAgent(points, 3, founders=3, beta_selector=2.0, balance=0.0, **TINY)
     worth, prior = np.array([0.3, -0.5, 1.0]), np.array([0.2, 0.5, 0.3])
     mind = eqx.tree_at(
         lambda m: m.policy.priors.stages[0].family,

@@ -1,8 +1,9 @@
 """Meta-reinforcement learning: the right expert for a body never met before."""
 
 from ._adapted import AdaptedAgent
-from ._agent import MetaEvaluation, MetaSpecialistAgent
+from ._agent import MetaSpecialistAgent
 from ._display import TaskPartitionDisplay
+from ._evaluation import MetaEvaluation
 from ._families import (
     Either,
     ParameterFamily,

@@ -1,6 +1,5 @@
 """The agent that finds the right expert for a body it has never met."""
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,45 +19,14 @@ from pinfactory.rl import envs
 
 from ._adapted import AdaptedAgent, adapt_gymnasium, adapt_native
 from ._build import mind_for
+from ._evaluation import MetaEvaluation, evaluation, information, meet
 from ._families import TaskFamily
-from ._information import MetaInformation, entropy, groups, information_about
+from ._information import MetaInformation
 from ._learner import MetaLearner
 from ._mind import MetaMind
-from ._play import Played, play, probe_and_select
+from ._play import Played, probe_and_select
 from ._stored import restore_family, store_family
 from ._stream import Bodies, TaskStream
-
-
-@dataclasses.dataclass(frozen=True)
-class MetaEvaluation:
-    """One episode in each of n tasks.
-
-    Attributes
-    ----------
-    returns, lengths
-        Of every episode, the steps of the probe included.
-    experts
-        Who was chosen.
-    responsibilities
-        p(m|τ).
-    tasks
-        What tells the tasks apart, by name.
-    """
-
-    returns: np.ndarray
-    lengths: np.ndarray
-    experts: np.ndarray
-    responsibilities: np.ndarray
-    tasks: dict[str, np.ndarray]
-
-    @property
-    def mean(self) -> float:
-        """Mean return."""
-        return float(np.mean(self.returns))
-
-    def information_about(self, parameter: str) -> float:
-        """Return I(parameter; M) in bits: of its values if they are few, else of its quarters."""
-        return information_about(groups(self.tasks[parameter]), self.responsibilities)
 
 
 @register("MetaSpecialistAgent")
@@ -76,7 +44,10 @@ class MetaSpecialistAgent:
     family
         The tasks to learn from.
     n_experts
-        Number of experts.
+        Number of experts in the end.
+    founders
+        How many experts begin. They divide, several times if need be, when about seven tenths of
+        `learn` are over; with as many founders as experts nobody divides.
     probe
         How the first steps are spent: `"shake"` (small pushes to and fro), `"noise"` (small random
         actions), `"prior"` (a new expert drawn from p(m) at every step), or `"expert"` (one expert
@@ -127,8 +98,9 @@ class MetaSpecialistAgent:
         family: TaskFamily,
         n_experts: int = 4,
         *,
+        founders: int = 2,
         probe: str = "shake",
-        probe_steps: int = 5,
+        probe_steps: int = 2,
         probe_size: float = 0.1,
         cell: str = "indrnn",
         units: int = 200,
@@ -273,15 +245,8 @@ class MetaSpecialistAgent:
         agent = self
         if updates:
             agent = self._copy(family).learn(updates)
-        params, played = agent._play(family, n_tasks, deterministic, seed)
-        shown = slice(0, self.n_experts)
-        return MetaEvaluation(
-            np.asarray(played.returns),
-            np.asarray(played.lengths),
-            np.asarray(played.expert),
-            np.asarray(played.responsibilities)[:, shown],
-            family.describe(params),
-        )
+        met = agent._meet(family, n_tasks, deterministic, seed)
+        return evaluation(family, *met, self.n_experts)
 
     def responsibilities(
         self, tasks: TaskFamily | None = None, *, n_tasks: int = 256, seed: int = 0
@@ -295,21 +260,8 @@ class MetaSpecialistAgent:
     @property
     def information_(self) -> MetaInformation:
         """Information that selector and experts process, on 512 tasks of the family."""
-        family = self.family
-        params, played = self._play(family, 512, False, 0)
-        responsibilities = np.asarray(played.responsibilities)[:, : self.n_experts]
-        shares = responsibilities.mean(axis=0)
-        described = family.describe(params)
-        return MetaInformation(
-            max(0.0, float(entropy(shares) - entropy(responsibilities).mean())),
-            float(jnp.sum(played.meter.share * played.meter.bits)),
-            shares,
-            float(2.0 ** entropy(shares)),
-            {
-                name: information_about(groups(values), responsibilities)
-                for name, values in described.items()
-            },
-        )
+        met = self._meet(self.family, 512, False, 0)
+        return information(self.family, *met, self.n_experts)
 
     def save(self, path: str | Path) -> None:
         """Save the agent with its family, a `ParameterFamily` of an environment of this library."""
@@ -325,25 +277,13 @@ class MetaSpecialistAgent:
 
     # ---------------------------------------------------------------------------------- within
 
-    def _play(
+    def _meet(
         self, family: TaskFamily, n_tasks: int, deterministic: bool, seed: int | None
     ) -> tuple[Any, Played]:
-        if family.env.max_steps is None:
-            raise ValueError("An environment must have `max_steps` to be evaluated, but got None.")
         if seed is None:
             self._evaluations += 1
             seed = self._evaluations
-        params = family.draw(
-            np.random.default_rng([self.seed, 1, seed]), check.integer("n_tasks", n_tasks, 1)
-        )
-        return params, play(
-            family.env,
-            jax.random.key(seed),
-            params,
-            self.mind.policy,
-            jnp.asarray(deterministic),
-            jnp.asarray(family.env.max_steps),
-        )
+        return meet(self.mind.policy, family, n_tasks, deterministic, (self.seed, seed))
 
     def _copy(self, family: TaskFamily) -> "MetaSpecialistAgent":
         """Return an agent that knows as much, in another family of tasks."""

@@ -1,5 +1,6 @@
 """From what a user asked for to a mind that has learned nothing."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,6 +32,8 @@ def mind_for(env: Env, settings: Mapping[str, Any]) -> MetaMind:
     if settings["capacity"] is not None:
         capacity = check.integer("capacity", settings["capacity"], n_experts)
 
+    founders = min(n_experts, check.integer("founders", settings["founders"], 1))
+
     def positive(name: str) -> jax.Array:
         return _real(check.number(name, settings[name], 0.0, open_low=True))
 
@@ -44,6 +47,9 @@ def mind_for(env: Env, settings: Mapping[str, Any]) -> MetaMind:
         positive("beta_selector"),
         positive("beta_expert"),
         _real(check.number("balance", settings["balance"], 0.0)),
+        _real(float(founders)),
+        _real(float(n_experts)),
+        _real(min(0.05, 0.2 / max(1, math.ceil(math.log2(n_experts / founders))))),
         _real(0.0),
         _real(1.0),
     )
@@ -57,7 +63,6 @@ def mind_for(env: Env, settings: Mapping[str, Any]) -> MetaMind:
             check.number("probe_size", settings["probe_size"], 0.0, 1.0, open_low=True),
         ),
         hyper,
-        n_experts=n_experts,
         capacity=capacity,
         cell=settings["cell"],
         units=check.integer("units", settings["units"], 1),

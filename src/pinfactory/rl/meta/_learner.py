@@ -15,6 +15,7 @@ from pinfactory.rl._rollout import Trajectory, World, rollout, uniforms
 from pinfactory.rl._update import shuffles
 from pinfactory.rl.envs import Env
 
+from ._division import divide
 from ._improve import Lessons, descend, expert_loss, selector_loss, update_priors, values
 from ._mind import MetaMind, TaskWorld, Trials
 from ._policy import MetaPolicy, of
@@ -72,6 +73,7 @@ class MetaLearner(eqx.Module):
     ) -> tuple[tuple[MetaMind, TaskWorld], Info]:
         """Return mind and tasks after one iteration."""
         mind, places = state
+        mind = divide(mind)
         keys = jax.random.split(key, 5)
         policy, n = mind.policy, self.n_tasks
 

@@ -21,6 +21,9 @@ from pinfactory.rl.envs import Env
 
 from ._policy import MetaPolicy, Probe, transition_size
 
+# The share of a training in which experts learn before the first generation is complete.
+CHILDHOOD = 0.65
+
 
 class Hyper(eqx.Module):
     """Numbers that steer learning, all of them traced.
@@ -35,6 +38,9 @@ class Hyper(eqx.Module):
         Resource parameters, for utilities in deviations of the return.
     balance
         Bonus on H(M) at iteration `first`; nothing at `last`.
+    founders, n_experts, generation
+        How many experts begin, how many there are in the end, and the share of the training
+        between one division and the next.
     """
 
     expert_rate: Float[Array, ""]
@@ -46,6 +52,9 @@ class Hyper(eqx.Module):
     beta_selector: Float[Array, ""]
     beta_expert: Float[Array, ""]
     balance: Float[Array, ""]
+    founders: Float[Array, ""]
+    n_experts: Float[Array, ""]
+    generation: Float[Array, ""]
     first: Float[Array, ""]
     last: Float[Array, ""]
 
@@ -53,6 +62,12 @@ class Hyper(eqx.Module):
         """Return the share of the training that is left."""
         done = (iteration - self.first) / jnp.maximum(self.last - self.first, 1.0)
         return jnp.clip(1.0 - done, 0.0, 1.0)
+
+    def population(self, iteration: Int[Array, ""]) -> Int[Array, ""]:
+        """Return how many experts there should be."""
+        ripe = jnp.maximum(1.0 - self.left(iteration) - CHILDHOOD, 0.0)
+        divisions = jnp.floor(ripe / self.generation)
+        return jnp.minimum(self.founders * 2.0**divisions, self.n_experts).astype(jnp.int32)
 
 
 class Trials(eqx.Module):
@@ -127,14 +142,13 @@ def build_mind(
     probe: Probe,
     hyper: Hyper,
     *,
-    n_experts: int,
     capacity: int,
     cell: str,
     units: int,
     hidden: tuple[int, ...],
     n_trials: int,
 ) -> MetaMind:
-    """Build a mind that has learned nothing; of its `capacity` experts `n_experts` may act."""
+    """Build a mind that has learned nothing, with room for `capacity` experts."""
     n_inputs, features = len(env.observation_space.low), transition_size(env, actions)
     expert_key, critic_key, selector_key, judge_key = jax.random.split(key, 4)
 
@@ -156,7 +170,7 @@ def build_mind(
     hierarchy = Hierarchy(
         SequenceNetwork.create(cell, features, capacity, units, key=selector_key),
         experts,
-        jax.device_put(np.arange(capacity) < n_experts),
+        jax.device_put(np.arange(capacity) < float(hyper.founders)),
     )
     critics = Critics.build(critic_key, capacity, critic)
     judge = SequenceNetwork.create(cell, features, capacity, units, key=judge_key)
