@@ -3,7 +3,8 @@
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -15,7 +16,7 @@ from sklearn.base import BaseEstimator
 from pinfactory import networks
 from pinfactory import settings as check
 from pinfactory.core.families import Family
-from pinfactory.core.hierarchy import Expert, FamilyExpert, Hierarchy, assemble
+from pinfactory.core.hierarchy import Decision, Expert, FamilyExpert, Hierarchy, assemble
 from pinfactory.core.learning import Learner, LearnerState, Utility
 from pinfactory.core.priors import Priors
 from pinfactory.core.resources import Budget, Resource, Scheduled
@@ -77,8 +78,8 @@ class Blueprint(BaseEstimator):
         )
 
     def _priors(self, hierarchy: Hierarchy, n_features: int) -> Priors:
-        x = jax.ShapeDtypeStruct((n_features,), jnp.float32)
-        like = blank(eqx.filter_eval_shape(hierarchy, x))
+        leaves, structure = jax.tree.flatten(hierarchy)
+        like = blank(_decision(structure, tuple(map(_outlined, leaves)), n_features))
         if check.choice("prior", self.prior, ("running", "uniform")) == "uniform":
             return Priors.uniform(like)
         return Priors.running(
@@ -119,6 +120,17 @@ class Blueprint(BaseEstimator):
             return networks.linear(inputs, outputs, key=key)
         hidden = check.sizes("expert_hidden", self.expert_hidden)
         return networks.mlp(inputs, outputs, hidden, networks.relu, key=key)
+
+
+@lru_cache(maxsize=64)
+def _decision(structure: Any, leaves: tuple, n_features: int) -> Decision:
+    """Return the shapes of a hierarchy's answers; tracing it takes longer than a hundred steps."""
+    hierarchy = jax.tree.unflatten(structure, leaves)
+    return eqx.filter_eval_shape(hierarchy, jax.ShapeDtypeStruct((n_features,), jnp.float32))
+
+
+def _outlined(leaf: Any) -> Any:
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) if eqx.is_array(leaf) else leaf
 
 
 def blank(shapes: PyTree) -> PyTree:

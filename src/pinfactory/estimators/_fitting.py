@@ -29,7 +29,7 @@ from ._table import RowBatches, Table, Validation
 # Steps between two looks at the validation rows; fixed, because it is part of a compiled shape.
 CHUNK = 100
 # … and if there are none, long enough that the return to Python costs nothing.
-UNCHECKED_CHUNK = 1000
+UNCHECKED_CHUNK = 2500
 # As many as there are restarts by default: both are then one compiled program.
 FOLDS = 5
 # Fewer rows are too few to judge by. From so many rows on a part of them is enough to judge by.
