@@ -162,8 +162,10 @@ def test_the_prior_is_the_one_that_experts_pay_least_for() -> None:
     best = search.best
     experts, prior = best.experts.posterior, best.prior
 
-    def price(logs: np.ndarray) -> float:
-        root = np.asarray(prior.scale_cholesky) + np.array([[logs[0], 0.0], [logs[1], logs[2]]])
+    def price(change: np.ndarray) -> float:
+        """Return Σ KL(q_m‖p₀) with the Cholesky factor of W₀ changed."""
+        root = np.array(prior.scale_cholesky)
+        root[np.tril_indices(2)] += change
         other = NormalWishart(prior.mean, jnp.asarray(root, jnp.float32), prior.df, prior.strength)
         return float(np.sum(np.asarray(experts.kl(other), float)))
 

@@ -55,6 +55,7 @@ def test_recovers_the_four_gaussians_with_the_papers_prices(X: np.ndarray) -> No
     np.testing.assert_allclose(mixture.means_[order], CENTRES[np.lexsort(CENTRES.T)], atol=0.1)
     reference = GaussianMixture(4, means_init=mixture.means_).fit(X)
     np.testing.assert_allclose(mixture.covariances_, reference.covariances_, atol=0.01)
+    np.testing.assert_allclose(mixture.precisions_, np.linalg.inv(mixture.covariances_), rtol=1e-6)
 
 
 @pytest.mark.parametrize("beta_selector", [1.0, 20.0])

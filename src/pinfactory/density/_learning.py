@@ -66,9 +66,10 @@ def _inverse_root(matrix: Float[Array, "m d d"]) -> Float[Array, "m d d"]:
 def believed(experts: Experts, prior: NormalWishart) -> NormalWishart:
     """Return the p₀ that experts pay least for: with E₀[Λ] the mean of what they expect.
 
-    As everywhere in the framework the best prior is the average of those it is a prior of. It is
-    kept from running after an expert of repeated or singular samples: none counts as narrower, in
-    any direction, than a hundredth of the deviation that experts expect on average.
+    As everywhere in the framework the best prior is the average of those it is a prior of. Other
+    than in `NormalWishart.merge`, mean, ν₀ and λ₀ stay what the user set. It is kept from running
+    after an expert of repeated or singular samples: none counts as narrower, in any direction, than
+    a hundredth of the deviation that experts expect on average.
     """
     d, posterior = prior.dim, experts.posterior
     covariance = inverse_scale(posterior) / posterior.df[:, None, None]

@@ -64,7 +64,6 @@ BASELINES: dict[str, Callable[..., Any]] = {
     "Matching Nets, four blocks": partial(MatchingNetworks, 4),
     "ProtoNets, four blocks": partial(PrototypicalNetworks, 4),
 }
-ONE_BLOCK = ("pre-training", "MAML", "ANIL", "Matching Nets", "ProtoNets")
 CONTROLS = ("untrained", "k-means")
 # The learning rate with which committees go on from one shot to more.
 FURTHER_RATE = 1e-3

@@ -23,13 +23,13 @@ The paper's text describes a swing-up, its environment only balances. These are 
 pendulum (`Pendulum-v1`), the pole on a cart, and the double pendulum on a cart, learned by one
 linear expert, by committees of linear experts, and by one network. One linear controller cannot
 swing the pendulum up and hold it, a committee of two can. On the cart the committee's gain may be
-in learning as much as in what can be represented: a direct search for a single clipped linear
-controller finds better ones than learning does, though none that solves it. The double pendulum is
-hard for everyone; the figure shows how far each gets. On the right is who acts where: each dot is
-a state in the colour of the responsible expert, and the bars tell how much each expert acts, with
-the pole up and on the way there. That is drawn for experts who act for five steps once they are
-chosen: a selector that chooses anew at every step makes experts that push to either side, and does
-the rest by alternating between them.
+in learning as much as in what can be represented, though a direct search for a single clipped
+linear controller finds none that solves it either. The double pendulum is hard for everyone; the
+figure shows how far each gets. On the right is who acts where: each dot is a state in the colour of
+the responsible expert, and the bars tell how much each expert acts, with the pole up and on the way
+there. That is drawn for experts who act for five steps once they are chosen: a selector that
+chooses anew at every step makes experts that push to either side, and does the rest by alternating
+between them.
 """
 
 
