@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from pinfactory.core import training
 from pinfactory.core.batches import Epochs
 from pinfactory.core.hierarchy import stack
 from pinfactory.core.learning import Data, Learner
@@ -291,14 +292,17 @@ def test_another_fit_compiles_nothing(linear_hierarchy, rng):
         jax.monitoring.unregister_event_duration_listener(listen)
 
 
-def test_replicas_learn_as_if_each_were_alone(linear_hierarchy, rng):
+@pytest.mark.parametrize("tiny", [0, training.TINY], ids=["side_by_side", "in_turn"])
+def test_replicas_learn_as_if_each_were_alone(linear_hierarchy, rng, monkeypatch, tiny):
     keys, data = jax.random.split(jax.random.key(0), 2), padded(rng, 64)
 
     def learn(keys):
         run = learning(linear_hierarchy, keys)
         return train(LEARNER, run, data, steps=120, chunk=50, batches=Epochs(64, 16)).run.state
 
+    monkeypatch.setattr(training, "TINY", tiny)
     together = learn(keys)
+    monkeypatch.setattr(training, "TINY", 0)
     for replica in range(2):
         alone = learn(keys[replica : replica + 1])
         pairs = zip(

@@ -134,7 +134,8 @@ def assemble(
 
     A factory may itself call `assemble`, which gives selectors over selectors over experts.
     """
-    selector_key, expert_key = jax.random.split(key)
+    # Key n of a split is `fold_in(key, n)`, which is one small program for any number of keys.
+    selector_key, expert_key = (jax.random.fold_in(key, n) for n in range(2))
     # One by one, because vmapped random initialisation takes long to compile.
-    experts = stack([expert(k) for k in jax.random.split(expert_key, n_experts)])
+    experts = stack([expert(jax.random.fold_in(expert_key, n)) for n in range(n_experts)])
     return Hierarchy(selector(selector_key), experts, jnp.ones(n_experts, bool))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -19,20 +19,12 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key, PyTree
 
 from .batches import Batches, take
+from .compiling import compiled, compiled_as_kernel
 
 State = TypeVar("State")
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-def compiled(function: Function) -> Function:
-    """Compile a function of many small operations.
-
-    On a CPU those run as fast as with the full effort of the compiler, or faster, and compile in
-    half the time.
-    """
-    settings: Any = {"compiler_options": {"xla_backend_optimization_level": 1}}
-    return cast(Function, eqx.filter_jit(function, **settings))
+# Up to so many bytes of state replicas train one after the other, each as a single kernel.
+TINY = 8192
 
 
 @runtime_checkable
@@ -188,6 +180,8 @@ def train(
     history: list[Progress] = []
     ending: Literal["finished", "stale", "callback", "interrupted"] = "finished"
     seeds = np.asarray(jax.random.key_data(run.key)).tolist()
+    in_turn = _size(run) <= TINY
+    program = _advance_in_turn if in_turn else _advance_side_by_side
     with ExitStack() as finishing:
         for callback in callbacks:
             callback.start(run, steps)
@@ -200,7 +194,7 @@ def train(
                 rows = None
                 if batches is not None:
                     rows = jax.tree.map(jnp.asarray, batches(seeds, done, chunk))
-                advance = partial(_advance, learner, data, rows, data_per_replica)
+                advance = partial(program, learner, data, rows, data_per_replica, in_turn)
                 new, info, finite = advance(run, jnp.asarray(0), jnp.asarray(n_steps))
                 if not finite:
                     raise _first_non_finite(advance, run, n_steps)
@@ -234,12 +228,12 @@ def train(
     return Trained(run, history, ending)
 
 
-@compiled
 def _advance(
     learner: Steps,
     data: PyTree,
     rows: PyTree[Array],
     data_per_replica: bool,
+    in_turn: bool,
     run: Run,
     first: Int[Array, ""],
     n_steps: Int[Array, ""],
@@ -247,37 +241,49 @@ def _advance(
     """Do `n_steps` steps of a chunk, from its step `first` on.
 
     Return the new run, the mean info and whether all of it is finite. The number of steps is
-    traced: the last, shorter chunk of a run is the same program.
+    traced: the last, shorter chunk of a run is the same program. Replicas run side by side, or
+    `in_turn`.
     """
     arrays, static = eqx.partition(run.state, eqx.is_array)
+    shared, own = (None, data) if data_per_replica else (data, None)
 
-    def one(
-        key: Array, arrays: PyTree, step: Array, data: PyTree, rows: PyTree[Array]
-    ) -> tuple[PyTree, PyTree]:
-        batch = data if rows is None else take(data, rows)
-        state, info = learner.step(
-            jax.random.fold_in(key, step), eqx.combine(arrays, static), batch
-        )
-        return eqx.filter(state, eqx.is_array), info
+    def replica(start: tuple[Array, PyTree, PyTree, PyTree]) -> tuple[PyTree, PyTree]:
+        key, arrays, own, rows = start
+        seen = own if data_per_replica else shared
 
-    def all_replicas(i: Array, arrays: PyTree) -> tuple[PyTree, PyTree]:
-        data_axis, rows_axis = (0 if data_per_replica else None), (None if rows is None else 0)
-        now = jax.tree.map(lambda leaf: leaf[:, first + i], rows)
-        return jax.vmap(one, in_axes=(0, 0, None, data_axis, rows_axis))(
-            run.key, arrays, run.step + i, data, now
-        )
+        def step(i: Array, arrays: PyTree) -> tuple[PyTree, PyTree]:
+            batch = seen
+            if rows is not None:
+                batch = take(seen, jax.tree.map(lambda leaf: leaf[first + i], rows))
+            state, info = learner.step(
+                jax.random.fold_in(key, run.step + i), eqx.combine(arrays, static), batch
+            )
+            return eqx.filter(state, eqx.is_array), info
 
-    def body(i: Array, carry: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
-        arrays, means = carry
-        arrays, info = all_replicas(i, arrays)
-        return arrays, jax.tree.map(lambda mean, new: mean + new / n_steps, means, info)
+        def body(i: Array, carry: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
+            arrays, means = carry
+            arrays, info = step(i, arrays)
+            return arrays, jax.tree.map(lambda mean, new: mean + new / n_steps, means, info)
 
-    _, like = eqx.filter_eval_shape(all_replicas, jnp.asarray(0), arrays)
-    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.result_type(leaf, float)), like)
-    arrays, info = jax.lax.fori_loop(0, n_steps, body, (arrays, zeros))
+        _, like = eqx.filter_eval_shape(step, jnp.asarray(0), arrays)
+        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.result_type(leaf, float)), like)
+        return jax.lax.fori_loop(0, n_steps, body, (arrays, zeros))
+
+    replicas = (run.key, arrays, own, rows)
+    arrays, info = jax.lax.map(replica, replicas) if in_turn else jax.vmap(replica)(replicas)
     new = Run(run.key, run.step + n_steps, eqx.combine(arrays, static), run.best)
-    finite = jnp.stack([jnp.isfinite(leaf).all() for leaf in _floats((new.state, info))]).all()
+    # As one vector: the compiler would take its time for as many checks as there are arrays.
+    everything = jnp.concatenate([jnp.ravel(leaf) for leaf in _floats((new.state, info))])
+    finite = jnp.isfinite(everything).all()
     return new, info, finite
+
+
+_advance_side_by_side, _advance_in_turn = compiled(_advance), compiled_as_kernel(_advance)
+
+
+def _size(run: Run) -> float:
+    """Return the bytes of one replica's state."""
+    return sum(leaf.nbytes for leaf in _floats(run.state)) / len(run.key)
 
 
 def _floats(tree: PyTree) -> list[Array]:

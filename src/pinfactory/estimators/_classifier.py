@@ -72,7 +72,7 @@ class SpecialistClassifier(ClassifierMixin, Committee):
         40 samples on, a part of them from 10,000 samples on (or from 100 if a β follows a
         schedule or a budget).
     validation_fraction : float, default=0.15
-        Share of the samples that is set aside.
+        Share of the samples that is set aside, at most 10,000 of them.
     n_iter_no_change : int, default=20
         How many checks without improvement end training; there is one every 100 steps.
     n_init : int, default=5

@@ -17,10 +17,11 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 from pinfactory import settings as check
 from pinfactory.callbacks import ProgressBar
 from pinfactory.core.batches import Epochs
+from pinfactory.core.compiling import compiled
 from pinfactory.core.hierarchy import Hierarchy, pick, stack
 from pinfactory.core.learning import Data, Learner, LearnerState
 from pinfactory.core.resources import Fixed
-from pinfactory.core.training import Callback, Run, Trained, compiled, train
+from pinfactory.core.training import Callback, Run, Trained, train
 
 from ._blueprint import Blueprint, Replica
 from ._rows import Rows, distinct

@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, PyTree
 
+from pinfactory.core.compiling import compiled
 from pinfactory.core.hierarchy import Decision, Hierarchy
 from pinfactory.core.information import Estimate, Information, Meter, estimate_information
-from pinfactory.core.training import compiled
 
 Inputs = Float[Array, "n d"]
 

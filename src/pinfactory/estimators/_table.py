@@ -15,6 +15,10 @@ from ._rows import padded, padded_length
 
 RowNumbers = Int[np.ndarray, " _"]
 
+# More rows do not judge better, and would be looked at again and again: a table of twice the rows,
+# trained twice as long, would take four times as long to judge.
+MOST_JUDGED = 10_000
+
 
 class Table(NamedTuple):
     """Distinct rows, standardised, with targets the experts can learn from."""
@@ -46,7 +50,7 @@ class Validation(NamedTuple):
     @classmethod
     def part(cls, table: Table, order: RowNumbers, share: float, n_replicas: int) -> "Validation":
         """Set one part of the rows aside for all replicas."""
-        n_judged = min(max(1, round(share * len(order))), len(order) - 1)
+        n_judged = min(max(1, round(share * len(order))), MOST_JUDGED, len(order) - 1)
         judged = table.take(order[:n_judged]).padded()
         return cls([order[n_judged:]] * n_replicas, judged, folded=False)
 
@@ -63,7 +67,7 @@ class RowBatches:
     """Batches for replicas that may each learn from other rows of one table."""
 
     def __init__(self, learned: Sequence[RowNumbers], batch_size: int) -> None:
-        self._learned = learned
+        self._learned = [rows.astype(np.int32) for rows in learned]
         self._epochs = [Epochs(len(rows), batch_size) for rows in learned]
 
     def __call__(
@@ -71,4 +75,4 @@ class RowBatches:
     ) -> Int[np.ndarray, "replicas steps batch"]:
         replicas = zip(self._learned, self._epochs, seeds, strict=True)
         drawn = [rows[epochs([seed], start, n_steps)[0]] for rows, epochs, seed in replicas]
-        return np.stack(drawn).astype(np.int32)
+        return np.stack(drawn)
