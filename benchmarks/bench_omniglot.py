@@ -7,11 +7,15 @@ convolution
 training
     Training tasks per second.
 accuracy RESULTS LEARNER SEED [ROTATIONS [MOST_SHOTS]]
-    Train a learner (a number of experts, "k-means", "untrained" or the name of a baseline) and
-    score it. Results are added to the folder RESULTS at once: a line of `results.jsonl`, and the
+    Train a learner (a number of experts, a control or the name of a baseline) and score it.
+    Controls: "k-means", sixteen experts with fixed tasks; "untrained"; "longer" and "16 longer",
+    one expert and sixteen with twice the steps; "wider", one expert with all directions of
+    sixteen. Results are added to the folder RESULTS at once: a line of `results.jsonl`, and the
     scores of all tasks. What is there is not measured again.
-gains RESULTS
-    Compare learners with one expert, task by task.
+tune RESULTS BASELINE RATE
+    Score a baseline with an inner rate, or a learning rate, on validation classes at K = 1.
+gains RESULTS [OTHER]
+    Compare learners with another, task by task; with one expert unless another is named.
 """
 
 import json
@@ -92,11 +96,14 @@ def training() -> None:
             print(f"K = {shots:2d}, {name:20s} {16 / seconds:8.0f} tasks/s", flush=True)
 
 
-# Training steps and test tasks for K = 1, 5, 10. Experts go on from K to the next; a step with one
-# shot takes a tenth of the time of one with ten.
-STEPS = {1: 5000, 5: 800, 10: 300}
+# Training steps, tasks in a step and test tasks for K = 1, 5, 10. Experts go on from K to the next;
+# a task with one shot takes a tenth of the time of one with ten.
+STEPS = {1: 5000, 5: 500, 10: 600}
+BATCH = {1: 16, 5: 8, 10: 8}
 BASELINE_STEPS = {1: 3000, 5: 600, 10: 300}
-TASKS = {1: 16_000, 5: 8_000, 10: 4_000}
+TASKS = {1: 16_000, 5: 6_000, 10: 4_000}
+# The learning rate with which experts go on.
+FURTHER_RATE = 2e-3
 
 
 def accuracy(
@@ -124,8 +131,8 @@ def accuracy(
         after = learner.evaluate(tasks, TASKS[shots])
         found |= {"after": after.mean, "error": after.standard_error, "tasks": TASKS[shots]}
         if hasattr(learner, "information"):
-            found["before"] = learner.evaluate(tasks, 4000, inner_steps=0).mean
-            bits = learner.information(tasks, 2000)
+            found["before"] = learner.evaluate(tasks, 2000, inner_steps=0).mean
+            bits = learner.information(tasks, 1000)
             found["bits"], found["effective"] = (
                 float(bits.selectors[0]),
                 float(bits.effective_experts),
@@ -146,23 +153,53 @@ def _learner(name: str, shots: int, seed: int, former: Any, saved: Path) -> Any:
         return load(saved)
     if name in BASELINES:
         return BASELINES[name](max_iter=BASELINE_STEPS[shots], random_state=seed)
-    steps = 1 if name == "untrained" else STEPS[shots]
+    steps = 1 if name == "untrained" else STEPS[shots] * (2 if "longer" in name else 1)
     if former is not None and name != "untrained":
-        return former.set_params(max_iter=steps, learning_rate=1e-3, warm_start=True)
-    if name == "k-means":
-        return ImageSpecialists(selection="k-means", max_iter=steps, random_state=seed)
-    n_experts = 1 if name == "untrained" else int(name)
-    return ImageSpecialists(n_experts, max_iter=steps, random_state=seed)
+        return former.set_params(
+            max_iter=steps,
+            batch_size=BATCH[shots],
+            learning_rate=FURTHER_RATE,
+            warm_start=True,
+        )
+    controls: dict[str, dict[str, Any]] = {
+        "k-means": {"selection": "k-means"},
+        "untrained": {"n_experts": 1},
+        "longer": {"n_experts": 1},
+        "16 longer": {"n_experts": 16},
+        "wider": {"n_experts": 1, "rank": 256},
+    }
+    settings = controls[name] if name in controls else {"n_experts": int(name)}
+    return ImageSpecialists(max_iter=steps, batch_size=BATCH[shots], random_state=seed, **settings)
 
 
-def gains(folder: str) -> None:
-    """Print by how much learners differ from one expert of the same seed on the same tasks."""
+def tune(folder: str, name: str, rate: str) -> None:
+    """Score a baseline on validation classes; of the rates the best is to be used."""
+    from pinfactory.experiments.omniglot_table import BASELINES
+    from pinfactory.meta.tasks import Omniglot
+
+    learner = BASELINES[name](max_iter=BASELINE_STEPS[1])
+    which = "inner_rate" if hasattr(learner, "inner_rate") else "learning_rate"
+    tasks = Omniglot()
+    score = (
+        learner.set_params(**{which: float(rate)})
+        .fit(tasks)
+        .evaluate(tasks, 4000, split="validation")
+    )
+    found = {"learner": name, which: float(rate), "validation": score.mean}
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    with Path(folder, "tuning.jsonl").open("a") as file:
+        file.write(json.dumps(found) + "\n")
+    print(found, flush=True)
+
+
+def gains(folder: str, other: str = "1") -> None:
+    """Print by how much learners differ from another of the same seed on the same tasks."""
     for path in sorted(Path(folder).glob("*.npz")):
         name, rotations, shots, seed = path.stem.split("_")
-        one = Path(folder, f"1_{rotations}_{shots}_{seed}.npz")
-        if name == "1" or not one.exists():
+        known = Path(folder, f"{other}_{rotations}_{shots}_{seed}.npz")
+        if name == other or not known.exists():
             continue
-        gain = 100 * (np.load(path)["arr_0"] - np.load(one)["arr_0"])
+        gain = 100 * (np.load(path)["arr_0"] - np.load(known)["arr_0"])
         error = gain.std() / np.sqrt(len(gain))
         print(f"{path.stem:32s} {gain.mean():+6.2f} ± {error:.2f} points", flush=True)
 
@@ -172,6 +209,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "training": training,
     "accuracy": accuracy,
     "gains": gains,
+    "tune": tune,
 }
 
 if __name__ == "__main__":

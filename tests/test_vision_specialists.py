@@ -1,6 +1,5 @@
 """Shared specialists: what the kernel form stands for, and what they learn."""
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +10,14 @@ import numpy as np
 import pytest
 from jaxtyping import PyTree
 
+from pinfactory.meta.evaluation import answers
 from pinfactory.meta.experts import Question
 from pinfactory.meta.tasks import ArrayTasks, Samples
 from pinfactory.persistence import load
 from pinfactory.vision import ImageSpecialists
 from pinfactory.vision._learning import likelihood
 from pinfactory.vision._selection import NearestCentre, PositivesEncoder
-from pinfactory.vision._specialists import DEPARTURE, FINE, KernelSteps, Knowledge
+from pinfactory.vision._specialists import FINE, Craft, KernelSteps
 
 SIDE, N_FAMILIES, N_PER_FAMILY, N_DRAWINGS = 28, 4, 8, 12
 
@@ -52,44 +52,25 @@ def test_kernel_steps_are_gradient_steps_on_the_head(rng: np.random.Generator) -
     def random(tree: PyTree) -> Any:
         return jax.tree.map(lambda leaf: jnp.asarray(rng.normal(size=leaf.shape)), tree)
 
-    experts = random(Knowledge.start(2, n_features, rank, key=jax.random.key(0)))
-    rule = random(KernelSteps.start(n_features, rank, key=jax.random.key(1)))
+    experts = random(Craft.start(2, n_features, rank, key=jax.random.key(0)))
+    rule = random(KernelSteps.start(n_features))
     support, query = (jnp.asarray(rng.normal(size=(n, n_features))) for n in (n_support, n_query))
     labels = jnp.asarray([1, 1, 0, 0])
-    asked = jnp.asarray(rng.normal(size=(2, n_query)))
-    got = rule(experts, asked, support, labels, query)
+    got = rule(experts, support, labels, query)
     for m in range(2):
-        directions = FINE * (rule.directions + DEPARTURE * experts.directions[m])
+        directions = FINE * experts.directions[m]
         matrix = jnp.diag(jnp.exp(rule.log_rates)) + directions @ directions.T
-        weights = jnp.exp(rule.log_weights + DEPARTURE * experts.log_weights[m])[labels]
+        weights = jnp.exp(experts.log_weights[m])[labels]
 
         def utility(w: jax.Array, b: jax.Array, weights: jax.Array = weights) -> jax.Array:
             sign = 2 * labels - 1
             return jnp.mean(weights * jax.nn.log_sigmoid(sign * (support @ w + b)))
 
-        w, b = jnp.zeros(n_features), rule.offset + DEPARTURE * experts.offset[m]
+        w, b = jnp.zeros(n_features), experts.offset[m]
         for _ in range(10):
             slope_w, slope_b = jax.grad(utility, argnums=(0, 1))(w, b)
             w, b = w + matrix @ slope_w, b + jnp.exp(rule.log_bias_rate) * slope_b
-        expected = query @ w + b + experts.trust[m] * asked[m]
-        np.testing.assert_allclose(got[m], expected, rtol=1e-3, atol=1e-3)
-
-
-def test_experts_adapt_alike_before_they_have_learned(rng: np.random.Generator) -> None:
-    experts = Knowledge.start(3, 5, 2, key=jax.random.key(0))
-    rule = KernelSteps.start(5, 2, key=jax.random.key(1))
-    support, query = (jnp.asarray(rng.normal(size=(n, 5)), jnp.float32) for n in (4, 2))
-    asked = jnp.asarray(rng.normal(size=(3, 2)), jnp.float32)
-    answers = rule(experts, asked, support, jnp.asarray([1, 0, 1, 0]), query)
-    np.testing.assert_allclose(answers[1:], answers[:-1], atol=1e-5)
-
-
-def test_without_steps_knowledge_answers(rng: np.random.Generator) -> None:
-    rule = dataclasses.replace(KernelSteps.start(3, 1, key=jax.random.key(0)), steps=0)
-    experts = Knowledge.start(2, 3, 1, key=jax.random.key(0))
-    asked = jnp.asarray(rng.normal(size=(2, 5)))
-    got = rule(experts, asked, jnp.zeros((4, 3)), jnp.asarray([1, 1, 0, 0]), jnp.zeros((5, 3)))
-    np.testing.assert_array_equal(got, asked)
+        np.testing.assert_allclose(got[m], query @ w + b, rtol=1e-3, atol=1e-3)
 
 
 def test_likelihood_is_ordered_by_sample_then_expert() -> None:
@@ -129,13 +110,59 @@ def test_selection_does_not_collapse(specialists: ImageSpecialists, tasks: Array
     assert specialists.information(tasks, 300, split="train").effective_experts > 3.0
 
 
-def test_the_best_expert_alone_answers_as_in_the_committee(
-    specialists: ImageSpecialists, tasks: ArrayTasks
-) -> None:
+@pytest.fixture
+def question(tasks: ArrayTasks) -> Question:
     x = np.asarray(tasks.x)
-    question = Question(
-        Samples(jnp.asarray(x[[0, 1, 200, 201]]), jnp.asarray([1, 1, 0, 0])), jnp.asarray(x[5:9])
+    support = Samples(jnp.asarray(x[[0, 1, 200, 201]]), jnp.asarray([1, 1, 0, 0]))
+    return Question(support, jnp.asarray(x[5:9]))
+
+
+def test_without_steps_the_family_is_all_that_is_known(
+    specialists: ImageSpecialists, question: Question
+) -> None:
+    hierarchy = specialists.hierarchy_.with_steps(0)
+    features = hierarchy.trunk(question.query)
+    found = hierarchy(question).answers
+    for m in range(4):
+        expert = jax.tree.map(lambda leaf, m=m: leaf[m], hierarchy.experts)
+        np.testing.assert_allclose(
+            found.log_probs[m], expert(features).log_probs, rtol=1e-4, atol=1e-5
+        )
+
+
+def test_the_answer_is_the_mixture_of_adapted_experts(
+    specialists: ImageSpecialists, question: Question
+) -> None:
+    """p(y|x) = Σ p(m|x) p(y|x, m), summed by hand."""
+    hierarchy, (support, query) = specialists.hierarchy_, question
+    decision = eqx.filter_jit(hierarchy)(question)
+    share = np.asarray(specialists.responsibilities(support.x, support.y))
+    by_hand = np.einsum("m,mqy->qy", share, np.asarray(decision.answers.probs))
+    got = answers(hierarchy, question, "mixture")
+    np.testing.assert_allclose(got.probs, by_hand, atol=1e-5)
+    labels = specialists.predict(support.x, support.y, query)
+    np.testing.assert_array_equal(labels, by_hand.argmax(axis=1))
+
+
+def test_answers_depend_on_neither_order_nor_other_queries(
+    specialists: ImageSpecialists, question: Question
+) -> None:
+    support, query = question
+    order = jnp.asarray([2, 0, 3, 1])
+    turned = Question(Samples(support.x[order], support.y[order]), query[:1])
+    ask = eqx.filter_jit(specialists.hierarchy_)
+    expected, got = ask(question), ask(turned)
+    np.testing.assert_allclose(
+        got.selections[0].log_probs, expected.selections[0].log_probs, rtol=1e-3, atol=1e-4
     )
+    np.testing.assert_allclose(
+        got.answers.log_probs, expected.answers.log_probs[:, :1], rtol=1e-3, atol=1e-4
+    )
+
+
+def test_the_best_expert_alone_answers_as_in_the_committee(
+    specialists: ImageSpecialists, question: Question
+) -> None:
     hierarchy = specialists.hierarchy_
     together = eqx.filter_jit(hierarchy)(question).answers.log_probs
     alone = eqx.filter_jit(hierarchy.expert(jnp.asarray(2)))(question).log_probs
@@ -172,6 +199,26 @@ def test_a_warm_start_goes_on_from_what_was_learned(tasks: ArrayTasks) -> None:
     learner.hierarchy_ = marked
     again = learner.set_params(warm_start=True).fit(tasks)
     np.testing.assert_allclose(again.hierarchy_.trunk.weight, first + 1.0)
+
+
+def test_all_experts_learn_to_adapt_and_the_responsible_one_learns_its_family(
+    tasks: ArrayTasks,
+) -> None:
+    """A step with a selector that is sure of the first of two experts."""
+    learner = ImageSpecialists(2, max_iter=1, filters=4, rank=2, warm_start=True).fit(tasks)
+
+    def last(hierarchy: Any) -> Any:
+        layer = hierarchy.selector.network.layers[-1]
+        return layer.weight, layer.bias
+
+    sure = (jnp.zeros_like(last(learner.hierarchy_)[0]), jnp.asarray([30.0, -30.0]))
+    before = eqx.tree_at(last, learner.hierarchy_, sure)
+    learner.hierarchy_ = before
+    after = learner.fit(tasks).hierarchy_
+    moved = jax.tree.map(lambda a, b: np.abs(np.asarray(a) - b), after.experts, before.experts)
+    assert np.all(moved.directions.max(axis=(1, 2)) > 1e-4)
+    assert moved.weight[0].max() > 1e-4
+    assert moved.weight[1].max() < 1e-9
 
 
 def test_more_than_two_classes_are_refused() -> None:

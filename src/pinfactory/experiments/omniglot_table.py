@@ -22,13 +22,14 @@ PLACE = "Section 6.2, Table 2"
 ABOUT = """
 Binary tasks about characters that training never saw: K drawings of one character, K of any
 others, and as many to be told apart. Accuracy on 300 test characters before any gradient step,
-which shows what the chosen expert knows of its family of characters, and after ten; bits of the
-selector. All learners have one convolutional block of 32 filters, whose normalisation has stored
-statistics, unless "four blocks" is said. The same tasks are given to all, so that differences are
-paired. Committees learn tasks of one shot first and then go on to more. Controls: a network
-without training ("untrained"), one expert with the same number of training steps, and sixteen
-experts with tasks assigned by k-means. The paper's words can be read in two ways: rotated drawings
-as classes of their own, or as more drawings of the same class, which is much harder.
+which shows what responsible experts know of their families of characters, and after ten; bits of
+the selector. A committee answers by the mixture of its experts. All learners have one convolutional
+block of 32 filters, whose normalisation has stored statistics, unless "four blocks" is said. The
+same tasks are given to all, so that differences are paired. Committees learn tasks of one shot
+first and then go on to more. Controls: a network without training ("untrained"), one expert with
+the same number of training steps, and sixteen experts with tasks assigned by k-means. The paper's
+words can be read in two ways: rotated drawings as classes of their own, or as more drawings of the
+same class, which is much harder.
 """
 
 PAPER_AFTER = {
@@ -58,15 +59,15 @@ BASELINES: dict[str, Callable[..., Any]] = {
     "pre-training": PreTraining,
     "MAML": partial(MAML, inner_rate=0.003),
     "ANIL": partial(ANIL, inner_rate=0.003),
-    "Matching Nets": MatchingNetworks,
+    "Matching Nets": partial(MatchingNetworks, learning_rate=0.01),
     "ProtoNets": PrototypicalNetworks,
     "MAML, four blocks": partial(MAML, 4, inner_rate=0.1, transductive=True),
     "Matching Nets, four blocks": partial(MatchingNetworks, 4),
     "ProtoNets, four blocks": partial(PrototypicalNetworks, 4),
 }
 CONTROLS = ("untrained", "k-means")
-# The learning rate with which committees go on from one shot to more.
-FURTHER_RATE = 1e-3
+# The learning rate and the tasks of a step with which committees go on from one shot to more.
+FURTHER_RATE, FURTHER_BATCH = 2e-3, 8
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,10 @@ def _trained(settings: Settings, name: str, make: Callable[..., Any], tasks: Omn
     if tasks.shots == 1:
         return learner
     return learner.set_params(
-        max_iter=settings.further_iter, learning_rate=FURTHER_RATE, warm_start=True
+        max_iter=settings.further_iter,
+        batch_size=FURTHER_BATCH,
+        learning_rate=FURTHER_RATE,
+        warm_start=True,
     ).fit(tasks)
 
 

@@ -30,7 +30,7 @@ from ._autoencoder import BOTTLENECK, Autoencoder, train_autoencoder
 from ._blocks import OneBlock
 from ._learning import SpecialistLearner
 from ._selection import PositivesEncoder, nearest, pooled_codes
-from ._specialists import KernelSteps, Knowledge, SharedSpecialists
+from ._specialists import Craft, KernelSteps, SharedSpecialists
 
 # Training tasks that are looked at before the first step.
 N_LOOKED_AT = 1000
@@ -41,9 +41,9 @@ class ImageSpecialists(BaseEstimator):
     """Learn to recognise new classes of images from a few, with experts for families of classes.
 
     Tasks have two classes, of which 1 is the one to be recognised, as in Section 6.2. A selector
-    looks at the positives of a support set and chooses an expert. An expert knows how the classes
-    of its family differ from others before it has seen any sample of the task, and adapts to the
-    support set by ten gradient steps.
+    looks at the positives of a support set and makes some experts responsible. An expert knows how
+    the classes of its family differ from others before it has seen any sample of the task, and
+    adapts to the support set by ten gradient steps. The answer is the mixture of theirs.
 
     Parameters
     ----------
@@ -241,14 +241,14 @@ class ImageSpecialists(BaseEstimator):
         return self._hierarchy(images.reshape(-1, *images.shape[2:])[:N_LOOKED_AT], selector)
 
     def _hierarchy(self, images: np.ndarray, selector: TaskSelector) -> SharedSpecialists:
-        keys = jax.random.split(jax.random.key(self.random_state), 3)
+        keys = jax.random.split(jax.random.key(self.random_state))
         trunk = OneBlock.start(images, key=keys[0], filters=self.filters, pool=self.pool)
         return SharedSpecialists(
             selector,
-            Knowledge.start(self.n_experts, trunk.size, self.rank, key=keys[1]),
+            Craft.start(self.n_experts, trunk.size, self.rank, key=keys[1]),
             jnp.ones(self.n_experts, bool),
             trunk,
-            KernelSteps.start(trunk.size, self.rank, key=keys[2], steps=self.inner_steps),
+            KernelSteps.start(trunk.size, steps=self.inner_steps),
         )
 
     def _learned_selector(self, side: int) -> TaskSelector:

@@ -12,7 +12,7 @@ from pinfactory.core.families import Categorical
 from pinfactory.core.hierarchy import Decision
 from pinfactory.core.information import BITS_PER_NAT
 from pinfactory.core.learning import Info
-from pinfactory.core.objective import objective
+from pinfactory.core.objective import free_energy, objective
 from pinfactory.core.priors import Priors
 from pinfactory.core.resources import Resource
 from pinfactory.meta.experts import Question, per_sample
@@ -48,11 +48,12 @@ _ADAM = optax.scale_by_adam()
 
 
 class SpecialistLearner(eqx.Module):
-    """Gradient ascent on J with the sum of two utilities: what an expert knows, and can learn.
+    """Gradient ascent on J, and on every expert's free energy after adaptation.
 
-    Section 5.1. The selector sees the positives of the support set and is judged, as the experts
-    are, by the free energy on the query set: before adaptation, which makes experts differ, and
-    after it.
+    Section 5.1. The selector sees the positives of the support set and is judged by what experts
+    answer to the query set, before adaptation and after it. What an expert knows beforehand it
+    learns from the tasks that are its own; how to adapt, all experts learn from all tasks, each by
+    itself. From its own tasks alone an expert would learn it less well.
     """
 
     def init(
@@ -90,12 +91,15 @@ class SpecialistLearner(eqx.Module):
         def loss(hierarchy: SharedSpecialists) -> tuple[Array, Any]:
             selection = jax.vmap(hierarchy.select)(questions)
             answers = jax.vmap(hierarchy.answers)(questions)
-            samples = per_sample(Decision((selection,), two_classes(answers.after)))
+            decision = per_sample(Decision((selection,), two_classes(answers.after)))
+            after = likelihood(answers.after, target)
+            given, judged = jax.lax.stop_gradient((decision.answers, after))
+            samples = Decision(decision.selections, given)
             priors = state.priors.update(samples, weights)
-            utility = likelihood(answers.before, target) + likelihood(answers.after, target)
-            parts = objective(samples, priors, utility, betas)
+            parts = objective(samples, priors, likelihood(answers.before, target) + judged, betas)
+            adapting = free_energy(after, decision.answers, priors.stages[-1].family, betas[-1])
             in_use = Categorical.from_probs(jnp.mean(selection.probs, axis=0))
-            value = jnp.mean(parts.value) + balance * in_use.entropy()
+            value = jnp.mean(parts.value) + jnp.mean(adapting) + balance * in_use.entropy()
             return -value, (parts, priors)
 
         (negative, (parts, priors)), gradient = loss(state.hierarchy)

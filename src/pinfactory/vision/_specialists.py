@@ -1,4 +1,4 @@
-"""Experts for families of characters: one ancestor, own knowledge, small departures."""
+"""Experts for families of characters: features in common, knowledge and adaptation of their own."""
 
 import dataclasses
 from typing import NamedTuple
@@ -18,51 +18,47 @@ from ._blocks import OneBlock
 # Numbers that multiply many features at once are stored larger than they act, by this factor: Adam
 # moves all parameters by steps of about one size, which would be too far for these.
 FINE = 0.1
-# An expert departs from the common ancestor more slowly than the ancestor moves. Departures learn
-# from the expert's own tasks alone, and faster ones follow the noise of these.
-DEPARTURE = 0.1
 
 
-class Knowledge(Expert):
-    """What makes an expert: knowledge of a family of classes, and how it departs from all others.
+class Craft(Expert):
+    """What an expert has of its own: knowledge of a family of classes, and a way to adapt.
 
     Attributes
     ----------
     weight, bias
         A linear map of the features to the log-odds that an image is of the family, before any
         sample of the task is seen.
-    trust
-        Weight of these log-odds in the adapted answer.
-    offset, log_weights, directions
-        Departures from those of `KernelSteps`, which all experts have in common; zero at first.
+    directions
+        V, along which the steps of the adaptation are longer. They begin at random, so that
+        experts differ in what they take from a support set, and err in different tasks.
+    offset
+        The bias of the head before the first step.
+    log_weights
+        Logarithms of the weights of negatives and positives.
     """
 
     weight: Float[Array, "*m f"]
     bias: Float[Array, "*m"]
-    trust: Float[Array, "*m"]
+    directions: Float[Array, "*m f r"]
     offset: Float[Array, "*m"]
     log_weights: Float[Array, "*m 2"]
-    directions: Float[Array, "*m f r"]
 
     @classmethod
-    def start(
-        cls, n_experts: int, n_features: int, rank: int, *, key: Key[Array, ""]
-    ) -> "Knowledge":
-        """Return experts side by side that know little, and adapt alike."""
+    def start(cls, n_experts: int, n_features: int, rank: int, *, key: Key[Array, ""]) -> "Craft":
+        """Return experts side by side that know little."""
         random = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-        weight = random.normal(0.0, 0.3 / np.sqrt(n_features), (n_experts, n_features))
+
+        def normal(scale: float, *shape: int) -> Array:
+            numbers = random.normal(0.0, scale / np.sqrt(n_features), (n_experts, *shape))
+            return jax.device_put(numbers.astype(np.float32))
 
         def zeros(*shape: int) -> Array:
             return jax.device_put(np.zeros((n_experts, *shape), np.float32))
 
-        return cls(
-            jax.device_put(weight.astype(np.float32)),
-            zeros(),
-            zeros(),
-            zeros(),
-            zeros(2),
-            zeros(n_features, rank),
-        )
+        # Whatever their number, directions at first add 4 to the kernel of an image with itself.
+        weight = normal(0.3, n_features)
+        directions = normal(2.0 / FINE / np.sqrt(rank), n_features, rank)
+        return cls(weight, zeros(), directions, zeros(), zeros(2))
 
     def __call__(
         self, x: Float[Array, "*n f"], *, key: Key[Array, ""] | None = None
@@ -74,11 +70,9 @@ class KernelSteps(eqx.Module):
     """Gradient steps on an expert's linear head by a learned rule.
 
     Every step goes up the utility of the support set, turned and stretched by a learned matrix:
-    A = diag(a) + V Vᵀ. So a head after any number of steps is A Σ cₛ φ(xₛ), and only the
-    coefficients c need be followed, with the kernel k(x, x′) = φ(x)ᵀ A φ(x′).
-
-    What is learned here is the ancestor of all experts and learns from every task. An expert's
-    own offset, weights and directions V are these plus its departures.
+    A = diag(a) + V Vᵀ, with step sizes a that all experts have in common and directions V of the
+    expert. So a head after any number of steps is A Σ cₛ φ(xₛ), and only the coefficients c need
+    be followed, with the kernel k(x, x′) = φ(x)ᵀ A φ(x′).
 
     Attributes
     ----------
@@ -86,88 +80,47 @@ class KernelSteps(eqx.Module):
         log a, the step sizes of the features.
     log_bias_rate
         The same for the bias.
-    directions
-        V, along which steps are longer.
-    offset
-        The bias of the head before the first step.
-    log_weights
-        Logarithms of the weights of negatives and positives.
     steps
         Number of steps; without any the knowledge answers as it is.
     """
 
     log_rates: Float[Array, " f"]
     log_bias_rate: Float[Array, ""]
-    directions: Float[Array, "f r"]
-    offset: Float[Array, ""]
-    log_weights: Float[Array, " 2"]
     steps: int = eqx.field(static=True)
 
     @classmethod
-    def start(
-        cls,
-        n_features: int,
-        rank: int,
-        *,
-        key: Key[Array, ""],
-        steps: int = 10,
-        rate: float = 8.0,
-    ) -> "KernelSteps":
+    def start(cls, n_features: int, *, steps: int = 10, rate: float = 8.0) -> "KernelSteps":
         """Begin with equal rates; `rate` is the kernel of an image with itself by them."""
-        random = np.random.default_rng(np.asarray(jax.random.key_data(key)))
         log_rate = np.float32(np.log(rate / n_features))
-        directions = random.normal(0.0, 5.0 / np.sqrt(n_features), (n_features, rank))
-        return cls(
-            jax.device_put(np.full(n_features, log_rate)),
-            jax.device_put(log_rate),
-            jax.device_put(directions.astype(np.float32)),
-            jax.device_put(np.float32(0.0)),
-            jax.device_put(np.zeros(2, np.float32)),
-            steps,
-        )
+        rates = jax.device_put(np.full(n_features, log_rate))
+        return cls(rates, jax.device_put(log_rate), steps)
 
     def __call__(
         self,
-        experts: Knowledge,
-        asked: Float[Array, "m q"],
+        experts: Craft,
         support: Float[Array, "s f"],
         labels: Int[Array, " s"],
         query: Float[Array, "q f"],
     ) -> Float[Array, "m q"]:
-        """Return the log-odds of the queries after adaptation.
-
-        Parameters
-        ----------
-        experts
-            Experts side by side.
-        asked
-            Their log-odds of the queries by knowledge alone.
-        support, labels, query
-            Features and labels of the task.
-        """
-        if self.steps == 0:
-            return asked
+        """Return the log-odds of the queries by experts side by side after adaptation."""
         n_support = len(support)
         kernel = self._kernels(experts, jnp.concatenate([support, query]), n_support)
-        log_weights = self.log_weights + DEPARTURE * experts.log_weights
-        weights = jnp.exp(log_weights)[:, labels] / n_support
-        offset = (self.offset + DEPARTURE * experts.offset)[:, None]
+        weights = jnp.exp(experts.log_weights)[:, labels] / n_support
+        offset = experts.offset[:, None]
 
         def step(c: Float[Array, "m s"], _: None) -> tuple[Float[Array, "m s"], None]:
             logits = offset + jnp.einsum("mxs,ms->mx", kernel[:, :n_support], c)
             return c + weights * (labels - jax.nn.sigmoid(logits)), None
 
         c, _ = jax.lax.scan(step, jnp.zeros_like(weights), None, length=self.steps)
-        learned = offset + jnp.einsum("mxs,ms->mx", kernel[:, n_support:], c)
-        return learned + experts.trust[:, None] * asked
+        return offset + jnp.einsum("mxs,ms->mx", kernel[:, n_support:], c)
 
     def _kernels(
-        self, experts: Knowledge, features: Float[Array, "x f"], n_support: int
+        self, experts: Craft, features: Float[Array, "x f"], n_support: int
     ) -> Float[Array, "m x s"]:
         """Return the kernel of every expert between all samples and those of the support set."""
         shared = (features * jnp.exp(self.log_rates)) @ features[:n_support].T
-        directions = FINE * (self.directions + DEPARTURE * experts.directions)
-        along = jnp.einsum("xf,mfr->xmr", features, directions)
+        along = FINE * jnp.einsum("xf,mfr->xmr", features, experts.directions)
         own = jnp.einsum("xmr,smr->mxs", along, along[:n_support])
         return shared + own + jnp.exp(self.log_bias_rate)
 
@@ -180,17 +133,17 @@ class Answers(NamedTuple):
 
 
 class SharedSpecialists(Hierarchy):
-    """A hierarchy for two-class image tasks whose experts share features and adaptation.
+    """A hierarchy for two-class image tasks whose experts share features.
 
-    What is the same for all characters, the features of one convolutional block and how to adapt
-    to them, is learned once, from all tasks. Experts depart from it by what their tasks teach.
+    Its answer is the mixture p(y|x) = Σ p(m|x) p(y|x, m): every expert that is responsible for a
+    task adapts to it, and their answers are averaged.
 
     Attributes
     ----------
     trunk
         Maps images to features.
     adaptation
-        Makes any expert's knowledge fit a support set.
+        Makes experts fit a support set.
     """
 
     trunk: OneBlock
@@ -204,17 +157,17 @@ class SharedSpecialists(Hierarchy):
     def answers(self, x: Question) -> Answers:
         """Return what every expert answers.
 
-        The knowledge of experts learns from answers before adaptation alone, features and
-        adaptation from those after it alone: else either would be bent to the other's purpose.
+        Knowledge learns from answers before adaptation, features and adaptation from those after
+        it: else either would be bent to the other's purpose.
         """
         n_support, experts = len(x.support.x), self.experts
-        assert isinstance(experts, Knowledge)
+        assert isinstance(experts, Craft)
         features = self.trunk(jnp.concatenate([x.support.x, x.query]))
         support, query = features[:n_support], features[n_support:]
-        asked = experts.weight @ jax.lax.stop_gradient(query).T
-        asked = FINE * asked + experts.bias[:, None]
-        given = jax.lax.stop_gradient(asked)
-        return Answers(asked, self.adaptation(experts, given, support, x.support.y, query))
+        before = FINE * (experts.weight @ jax.lax.stop_gradient(query).T) + experts.bias[:, None]
+        if self.adaptation.steps == 0:
+            return Answers(before, before)
+        return Answers(before, self.adaptation(experts, support, x.support.y, query))
 
     def expert(self, m: Int[Array, ""]) -> "Expert | Hierarchy":
         """Return expert m with the features and the adaptation that it shares."""
