@@ -2,14 +2,15 @@
 
 - `pendulum`, `cart_pole_swing_up`: seeds that solve it with 1, 2, 5 and 3 held linear experts,
 - `cart_pole_search`: the best that a direct search finds for *one* clipped linear controller there,
+- `double_pendulum_swing_up`: how far each gets, from hanging starts and backward from upright,
 - `cart_pole`: return of two linear experts after at most 100,000 steps,
 - `balance`: five linear experts at the paper's β, and their policy in real MuJoCo,
 - `balance_trpo`: TRPO of sb3-contrib with its default settings, trained until it is as good by the
   same judge.
 
 Run as `python benchmarks/bench_rl_tasks.py [TASK …] [--seeds 10] [--first 0]`; about ten seconds of
-one core for each seed and kind, a minute and a half for each of TRPO. Figures of the same
-settings are made by `pinfactory reproduce`.
+one core for each seed and kind, a minute and a half for each of TRPO and of the double pendulum's
+swing-up. Figures of the same settings are made by `pinfactory reproduce`.
 """
 
 import argparse
@@ -37,10 +38,10 @@ LOOK, LIMIT = 8192, 200_000
 def swing_up(task: str, total: int, seeds: Sequence[int]) -> None:
     """Print how many seeds solve a swing-up, for each number of experts."""
     found = rl_swing_up.TASKS[task]
-    for kind, changes in rl_swing_up.KINDS.items():
+    for kind in found.kinds:
         if kind == rl_swing_up.NETWORK:
             continue
-        settings = {"gamma": found.gamma, "learning_rate": found.learning_rate} | changes
+        settings = found.learning | rl_swing_up.KINDS[kind]
         rows = []
         for seed in seeds:
             agent = SpecialistAgent(found.env(), seed=seed, **settings).learn(total)
@@ -93,6 +94,56 @@ def cart_pole_search(seeds: Sequence[int]) -> None:
 
 def _keys(seed: int, n: int) -> jax.Array:
     return jax.random.split(jax.random.key(seed), n)
+
+
+def double_pendulum_swing_up(seeds: Sequence[int]) -> None:
+    """Print how far each kind gets from hanging, having learned from there or backward."""
+    name, total = "double pendulum", 3_000_000
+    task = rl_swing_up.TASKS[name]
+    ways = {"backward from upright": task.phases, "from hanging alone": ()}
+    for way, phases in ways.items():
+        for kind in task.kinds:
+            rows = []
+            for seed in seeds:
+                agent, found = rl_swing_up.learn(name, kind, seed, total, 4, phases)
+                bits = agent.information_
+                rows.append(
+                    (
+                        found["final_deterministic"],
+                        found["final_stochastic"],
+                        upright(agent, 100),
+                        bits.effective_experts,
+                        bits.selector,
+                        bits.experts,
+                    )
+                )
+                print(f"  seed {seed}: " + " ".join(f"{n:.2f}" for n in rows[-1]), flush=True)
+            sure, drawn, stands, effective, selector, experts = np.array(rows).T
+            print(
+                f"{name}, {kind}, {way}: {np.sum(np.minimum(sure, drawn) >= 350.0)} of "
+                f"{len(seeds)} seeds solve it; deterministic {_range(sure)}, stochastic "
+                f"{_range(drawn)}, upright {_range(stands, 2)} of the time; effective experts "
+                f"{_range(effective, 1)}, I(S;M) {_range(selector, 2)}, I(S;A|M) "
+                f"{_range(experts, 2)} bits",
+                flush=True,
+            )
+
+
+def upright(agent: SpecialistAgent, n: int) -> float:
+    """Return for what share of the steps the tip is higher than nine tenths of the way up."""
+    env = envs.DoublePendulumSwingUp()
+    params = envs.replicate(env.default_params(), n)
+    step = jax.jit(partial(envs.step_all, env))
+    states, observation = jax.jit(partial(envs.reset_all, env))(jax.random.key(1), params)
+    memory, up = None, 0.0
+    for key in _keys(2, env.max_steps or 0):
+        action, memory = agent.predict(np.asarray(observation), memory, deterministic=True)
+        states, observation, moved = step(key, states, action, params)
+        seen = np.asarray(moved.observation)
+        sines, cosines = seen[:, 1:3].T, seen[:, 3:5].T
+        height = 0.5 * (cosines[0] + cosines[0] * cosines[1] - sines[0] * sines[1])
+        up += float(np.mean(height > 0.8)) / (env.max_steps or 1)
+    return up
 
 
 def cart_pole(seeds: Sequence[int]) -> None:
@@ -168,6 +219,7 @@ TASKS: dict[str, Callable[[Sequence[int]], None]] = {
     "pendulum": partial(swing_up, "pendulum", 614_400),
     "cart_pole_swing_up": partial(swing_up, "cart-pole", 1_024_000),
     "cart_pole_search": cart_pole_search,
+    "double_pendulum_swing_up": double_pendulum_swing_up,
     "cart_pole": cart_pole,
     "balance": balance,
     "balance_trpo": balance_trpo,

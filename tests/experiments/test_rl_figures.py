@@ -1,11 +1,14 @@
 import sys
 
+import jax
 import numpy as np
 import pytest
 
 from pinfactory.experiments import rl_balance, rl_cart_pole, rl_swing_up
 from pinfactory.experiments._rl import first_above
+from pinfactory.experiments._rl_starts import BACKWARD, starts
 from pinfactory.experiments._rl_trpo import play, train_trpo
+from pinfactory.rl import envs
 
 gymnasium = pytest.importorskip("gymnasium")
 
@@ -97,6 +100,21 @@ def test_others_are_judged_in_a_pendulum_that_equals_the_original() -> None:
     assert abs(np.mean(returns) - np.mean(theirs)) < 4.0 * error
 
 
+def test_starts_leave_upright_further_from_one_body_to_the_next_and_others_hang() -> None:
+    env, n = rl_swing_up.TASKS["double pendulum"].env(), 400
+    for phase in BACKWARD:
+        states, _ = envs.reset_all(env, jax.random.key(0), starts(phase, n))
+        position = np.asarray(states.position)
+        hanging = np.abs(position[:, 1] - np.pi) <= 0.1 + 1e-6
+        assert hanging[n - round(phase.hanging * n) :].all()
+        standing = np.abs(position[: n - round(phase.hanging * n), 1:])
+        assert np.max(standing) <= phase.widest
+        assert np.max(standing[:20]) < 0.2 + 0.1 * phase.widest
+        assert np.max(standing[-20:]) > 0.8 * phase.widest
+        assert np.max(np.abs(position[:, 0])) <= 0.6  # on the rail
+    assert sum(phase.share for phase in BACKWARD) == pytest.approx(1.0)
+
+
 def swing(task: str, kind: str, level: float) -> dict:
     n = rl_swing_up.KINDS[kind]["n_experts"]
     random = np.random.default_rng(0)
@@ -184,7 +202,11 @@ def test_a_tiny_run_gives_a_figure_and_numbers(module) -> None:
             "n_judged": 2,
         },
         rl_cart_pole: {"total": 2048, "reports": 2, "seeds": 1},
-        rl_swing_up: {"steps": (8192,), "reports": 2},
+        rl_swing_up: {
+            "tasks": ("pendulum", "double pendulum"),
+            "steps": (8192, 4 * 8192),
+            "reports": 2,
+        },
     }[module]
     results = {k: work() for k, work in module.pieces(module.Settings.quick(**small)).items()}
     assert module.draw(results).axes

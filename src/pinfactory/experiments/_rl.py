@@ -14,16 +14,20 @@ from pinfactory.rl._actions import BoxActions
 
 # What is measured at every report, one list each.
 CURVES = ("deterministic", "stochastic", "selector_bits", "expert_bits")
+# One phase for all steps, with the environment's own parameters.
+WHOLE: tuple[tuple[Any, float], ...] = ((None, 1.0),)
 
 
 class Record(Callback):
     """Evaluates an agent at every report, writes down its bits and priors, and keeps the best.
 
-    The best is the one with the largest deterministic return.
+    The best is the one with the largest deterministic return, in the environment that the agent is
+    in when this is made.
     """
 
     def __init__(self, agent: SpecialistAgent, n_episodes: int) -> None:
         self.agent, self.n_episodes = agent, n_episodes
+        self.play = agent._place.play
         self.curves: dict[str, list[Any]] = {name: [] for name in (*CURVES, "steps", "prior")}
         self.best, self._highest = agent.mind.policy, -np.inf
 
@@ -31,8 +35,8 @@ class Record(Callback):
         curves, prior = self.curves, self.agent.mind.priors.stages[0].family
         curves["steps"].append(progress.step)
         for name, sure in (("deterministic", True), ("stochastic", False)):
-            episodes = self.agent.evaluate(self.n_episodes, deterministic=sure, seed=0)
-            curves[name].append(float(episodes.returns.mean()))
+            episodes = self.play(self.agent.mind.policy, self.n_episodes, sure, seed=0)
+            curves[name].append(float(np.mean(episodes.returns)))
         if (now := curves["deterministic"][-1]) > self._highest:
             self.best, self._highest = self.agent.mind.policy, now
         information = self.agent.information_
@@ -49,18 +53,23 @@ def train(
     reports: int,
     n_episodes: int = 20,
     n_judged: int = 100,
+    phases: Sequence[tuple[Any, float]] = WHOLE,
     **settings: Any,
 ) -> tuple[SpecialistAgent, dict[str, Any]]:
     """Train an agent; return it with curves over training and the returns of new episodes.
 
     The latter are of the agent at the end (`final_…`), and when it was best (`best_…`), in
-    `n_judged` episodes other than the `n_episodes` that tell which one was best.
+    `n_judged` episodes other than the `n_episodes` that tell which one was best. `phases` are
+    parameters of the environment to learn with, and their shares of all steps; it is judged with
+    the default ones.
     """
     agent = SpecialistAgent(env, **settings)
     record = Record(agent, n_episodes)
-    agent.learn(total, record, report_every=-(-total // reports))
+    for params, share in phases:
+        agent.set_env(env, params)
+        agent.learn(round(share * total), record, report_every=-(-total // reports))
     judged = {
-        f"{when}_{how}": float(np.mean(agent._place.play(policy, n_judged, sure, seed=1).returns))
+        f"{when}_{how}": float(np.mean(record.play(policy, n_judged, sure, seed=1).returns))
         for when, policy in (("final", agent.mind.policy), ("best", record.best))
         for how, sure in (("deterministic", True), ("stochastic", False))
     }

@@ -10,10 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pinfactory.plotting import expert_colours
-from pinfactory.rl import envs
+from pinfactory.rl import SpecialistAgent, envs
 
 from ._experiment import Measure, Results
-from ._rl import draw_curves, label_steps, train
+from ._rl import WHOLE, draw_curves, label_steps, train
+from ._rl_starts import BACKWARD, Phase, starts
 from ._style import GREY, PALETTE, headline, new_figure, tidy
 
 TITLE = "Swinging up with linear experts"
@@ -24,25 +25,14 @@ pendulum (`Pendulum-v1`), the pole on a cart, and the double pendulum on a cart,
 linear expert, by committees of linear experts, and by one network. One linear controller cannot
 swing the pendulum up and hold it, a committee of two can. On the cart the committee's gain may be
 in learning as much as in what can be represented, though a direct search for a single clipped
-linear controller finds none that solves it either. The double pendulum is hard for everyone; the
-figure shows how far each gets. On the right is who acts where: each dot is a state in the colour of
-the responsible expert, and the bars tell how much each expert acts, with the pole up and on the way
-there. That is drawn for experts who act for five steps once they are chosen: a selector that
-chooses anew at every step makes experts that push to either side, and does the rest by alternating
-between them.
+linear controller finds none that solves it either. The double pendulum is learned backward:
+episodes start around upright first, then ever farther away, and at last hanging; the curves are
+always of episodes that start hanging. On the right is who acts where: each dot is a state in the
+colour of the responsible expert, and the bars tell how much each expert acts, with the pole up and
+on the way there. For the pendulum and the pole on a cart that is drawn for experts who act for five
+steps once they are chosen: a selector that chooses anew at every step makes experts that push to
+either side, and does the rest by alternating between them.
 """
-
-
-class Task(NamedTuple):
-    """A swing-up: its environment, what a solved one returns, and how it is learned."""
-
-    title: str
-    env: Callable[[], envs.Env]
-    solved: float
-    gamma: float
-    learning_rate: float
-    view: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]
-    labels: tuple[str, str]
 
 
 def _pendulum(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -59,16 +49,48 @@ def _double(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return lower, upper, 0.5 * (np.cos(lower) + np.cos(upper)) > np.cos(np.pi / 6)
 
 
+ONE, HELD, EIGHT = "1 linear expert", "3 linear experts, held", "8 linear experts"
+NETWORK = "network of 2 × 64"
+# The paper's β₁ and β₂, except where experts have to steer for themselves for a while.
+KINDS: dict[str, dict[str, Any]] = {
+    ONE: {"n_experts": 1, "capacity": 5},
+    "2 linear experts": {"n_experts": 2, "capacity": 5},
+    "5 linear experts": {"n_experts": 5, "capacity": 5},
+    HELD: {"n_experts": 3, "capacity": 5, "hold": 5, "beta_expert": 100.0},
+    EIGHT: {"n_experts": 8},
+    NETWORK: {"n_experts": 1, "expert": "mlp", "beta_expert": 100.0, "learning_rate": 1e-3},
+}
+N_ENVS = 64
+USUAL = tuple(kind for kind in KINDS if kind != EIGHT)
+
+
+class Task(NamedTuple):
+    """A swing-up: its environment, what a solved one returns, who learns it, and how."""
+
+    title: str
+    env: Callable[[], envs.Env]
+    solved: float
+    learning: dict[str, Any]
+    view: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]
+    labels: tuple[str, str]
+    kinds: tuple[str, ...] = USUAL
+    phases: tuple[Phase, ...] = ()
+
+
 TASKS = {
     "pendulum": Task(
-        "Pendulum", envs.Pendulum, -200.0, 0.95, 3e-3, _pendulum, ("angle from upright", "velocity")
+        "Pendulum",
+        envs.Pendulum,
+        -200.0,
+        {"gamma": 0.95, "learning_rate": 3e-3},
+        _pendulum,
+        ("angle from upright", "velocity"),
     ),
     "cart-pole": Task(
         "Pole on a cart",
         envs.CartPoleSwingUp,
         350.0,
-        0.99,
-        2e-3,
+        {"gamma": 0.99, "learning_rate": 2e-3},
         _cart_pole,
         ("angle from upright", "velocity"),
     ),
@@ -76,22 +98,18 @@ TASKS = {
         "Double pendulum on a cart",
         envs.DoublePendulumSwingUp,
         350.0,
-        0.99,
-        2e-3,
+        {
+            "gamma": 0.99,
+            "learning_rate": 3e-3,
+            "selector_hidden": (64, 64),
+            # Short episodes keep starts among what is learned from; most fall soon after.
+            "max_episode_steps": 100,
+        },
         _double,
         ("lower pole's angle from upright", "upper pole's angle"),
+        (ONE, EIGHT, NETWORK),
+        BACKWARD,
     ),
-}
-
-
-ONE, HELD, NETWORK = "1 linear expert", "3 linear experts, held", "network of 2 × 64"
-# The paper's β₁ and β₂, except where experts have to steer for themselves for a while.
-KINDS: dict[str, dict[str, Any]] = {
-    ONE: {"n_experts": 1, "capacity": 5},
-    "2 linear experts": {"n_experts": 2, "capacity": 5},
-    "5 linear experts": {"n_experts": 5, "capacity": 5},
-    HELD: {"n_experts": 3, "capacity": 5, "hold": 5, "beta_expert": 100.0},
-    NETWORK: {"n_experts": 1, "expert": "mlp", "beta_expert": 100.0, "learning_rate": 1e-3},
 }
 
 
@@ -102,7 +120,7 @@ class Settings:
     seeds: int = 10
     tasks: tuple[str, ...] = tuple(TASKS)
     kinds: tuple[str, ...] = tuple(KINDS)
-    steps: tuple[int, ...] = (614_400, 1_024_000, 2_048_000)
+    steps: tuple[int, ...] = (614_400, 1_024_000, 3_000_000)
     reports: int = 20
 
     @classmethod
@@ -129,14 +147,26 @@ def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
         f"{task}, {kind}, seed {seed}": partial(_learn, settings, task, total, kind, seed)
         for task, total in zip(settings.tasks, settings.steps, strict=True)
         for kind in settings.kinds
+        if kind in TASKS[task].kinds
         for seed in range(settings.seeds)
     }
 
 
+def learn(
+    name: str, kind: str, seed: int, total: int, reports: int, phases: tuple[Phase, ...]
+) -> tuple[SpecialistAgent, dict[str, Any]]:
+    """Return an agent that learned a task, phase by phase if there are any, and its curves."""
+    task = TASKS[name]
+    learning = {**task.learning, **KINDS[kind], "seed": seed}
+    ways: list[tuple[Any, float]] = [(starts(phase, N_ENVS), phase.share) for phase in phases]
+    return train(
+        task.env(), total, reports=reports, phases=ways or WHOLE, n_envs=N_ENVS, **learning
+    )
+
+
 def _learn(settings: Settings, name: str, total: int, kind: str, seed: int) -> dict[str, Any]:
     task = TASKS[name]
-    learning = {"gamma": task.gamma, "learning_rate": task.learning_rate, "seed": seed}
-    agent, curves = train(task.env(), total, reports=settings.reports, **learning | KINDS[kind])
+    agent, curves = learn(name, kind, seed, total, settings.reports, task.phases)
     states = np.asarray(agent.mind.visited)[::2]
     responsible = agent.responsibilities(states)
     across, along, up = task.view(states)
@@ -203,7 +233,7 @@ def draw(results: Results) -> Figure:
         _draw_bits(row[1], kinds)
         # Of the seeds that solve it, the one whose roles differ most.
         shown = max(
-            kinds.get(HELD) or list(kinds.values())[-1],
+            kinds.get(HELD) or kinds.get(EIGHT) or list(kinds.values())[-1],
             key=lambda p: (_solved(p), np.ptp(np.asarray(p["upright"])[_busy(p)])),
         )
         _draw_partition(row[2], TASKS[name], shown)

@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, PyTree
+from jaxtyping import PyTree
 
 from pinfactory import settings as check
 from pinfactory.callbacks import Checkpoint, JsonLines, ProgressBar, TensorBoard
@@ -17,18 +17,17 @@ from pinfactory.core.hierarchy import pick, stack
 from pinfactory.core.training import Callback, NonFiniteError, Progress, Run
 from pinfactory.persistence import load, register, save_model
 
-from . import _actions, _questions
+from . import _actions
 from ._build import build_improver, build_mind
-from ._information import AgentInformation
+from ._committee import Committee
 from ._mind import Mind
 from ._places import find_place
 from ._play import Episodes
-from ._policy import Memory, n_noise
 from ._watching import Function, History, InTimesteps, Keep
 
 
 @register("SpecialistAgent")
-class SpecialistAgent:
+class SpecialistAgent(Committee):
     """A committee of simple controllers: a selector p(m|x) and experts p(a|x,m).
 
     Both are trained by an actor–critic on the free energy (Section 3.3)
@@ -272,51 +271,6 @@ class SpecialistAgent:
         """Environment steps taken."""
         return int(self.mind.timesteps)
 
-    def predict(
-        self,
-        observation: Any,
-        state: tuple[np.ndarray, ...] | None = None,
-        episode_start: Any = None,
-        deterministic: bool = False,
-    ) -> tuple[Any, tuple[np.ndarray, ...] | None]:
-        """Return the action for one observation, or for a batch of them.
-
-        Parameters
-        ----------
-        observation
-            One, or several along a first axis.
-        state
-            What the last call returned, if experts are held for several steps.
-        episode_start
-            Where an episode begins; everywhere if there is no `state`.
-        deterministic
-            Whether to take the most probable expert and the action it favours.
-
-        Returns
-        -------
-        action
-            As the environment takes it.
-        state
-            To be handed to the next call; None if the selector chooses at every step.
-        """
-        rows, single = self._rows(observation)
-        n, policy = len(rows), self.mind.policy
-        memory = Memory.start(n) if state is None else Memory(*map(jnp.asarray, state))
-        fresh = np.ones(n, bool) if state is None else np.zeros(n, bool)
-        if episode_start is not None and state is not None:
-            fresh = np.broadcast_to(np.asarray(episode_start, bool), (n,))
-        memory, _, action = _questions.act(
-            policy,
-            rows,
-            fresh,
-            memory,
-            _questions.uniforms(self._random, (n, n_noise(policy.actions))),
-            np.asarray(deterministic),
-        )
-        actions = np.asarray(action)
-        held = None if self.hold == 1 else (np.asarray(memory.expert), np.asarray(memory.held))
-        return (actions[0] if single else actions), held
-
     def evaluate(
         self, n_episodes: int = 10, *, deterministic: bool = True, seed: int | None = None
     ) -> Episodes:
@@ -330,35 +284,6 @@ class SpecialistAgent:
             self.mind.policy, check.integer("n_episodes", n_episodes, 1), deterministic, seed
         )
         return Episodes(np.asarray(episodes.returns), np.asarray(episodes.lengths))
-
-    def responsibilities(self, observation: Any) -> Float[np.ndarray, "n m"]:
-        """Return p(m|x), a row for each observation and a column for each expert."""
-        rows, _ = self._rows(observation)
-        return np.asarray(_questions.select(self.mind.policy, rows))[:, : self.n_experts]
-
-    def log_prob(self, observation: Any, action: Any) -> Float[np.ndarray, " n"]:
-        """Return log p(a|x) of the whole committee; for box actions a density within the box."""
-        rows, _ = self._rows(observation)
-        actions = jnp.asarray(action).reshape(len(rows), *np.shape(action)[1:])
-        return np.asarray(_questions.log_density(self.mind.policy, rows, actions))
-
-    @property
-    def information_(self) -> AgentInformation:
-        """Bits that selector and experts process on the states of the last update."""
-        mind = self.mind
-        return AgentInformation.of(_questions.inform(mind.policy, mind.visited), self.n_experts)
-
-    def _rows(self, observation: Any) -> tuple[Any, bool]:
-        """Return observations as rows, and whether there was only one, not in a batch."""
-        array, shape = np.asarray(observation, np.float32), self._kind[0]
-        if shape not in (array.shape, array.shape[1:]):
-            raise ValueError(
-                f"An observation must have shape {shape}, with or without a first axis for a batch "
-                f"of them, but got {array.shape}."
-            )
-        if not np.isfinite(array).all():
-            raise ValueError("An observation must be finite, but got NaN or infinity.")
-        return jnp.asarray(array.reshape(-1, math.prod(shape))), array.shape == shape
 
     # ---------------------------------------------------------------------------------- files
 

@@ -15,6 +15,9 @@ from pinfactory.rl.envs import (
     DoublePendulumSwingUp,
     DoublePendulumSwingUpParams,
     State,
+    replicate,
+    reset_all,
+    step_all,
 )
 
 mujoco = pytest.importorskip("mujoco")
@@ -330,7 +333,8 @@ def test_the_swing_up_moves_as_mujoco(reference):
 
 def test_the_swing_up_starts_hanging_and_rewards_standing_still():
     env = DoublePendulumSwingUp()
-    still = dataclasses.replace(env.default_params(), position_noise=0.0, velocity_noise=0.0)
+    none = [0.0, 0.0, 0.0]
+    still = dataclasses.replace(env.default_params(), position_noise=none, velocity_noise=none)
     down, _ = reset(env, KEY, still)
     _, hanging = step(env, down, jnp.zeros(1), still)
     np.testing.assert_allclose(hanging.reward, 0.0, atol=1e-5)
@@ -341,3 +345,55 @@ def test_the_swing_up_starts_hanging_and_rewards_standing_still():
     np.testing.assert_allclose(standing.reward, 1.0, atol=1e-5)
     _, pushed = step(env, up, jnp.ones(1), upright)
     assert pushed.reward < 0.99
+
+
+def test_the_swing_up_ends_with_a_fall_only_if_asked_to():
+    env = DoublePendulumSwingUp()
+    asked = dataclasses.replace(env.default_params(), fall_height=0.6)
+    for lower, falls in ((0.0, False), (2.0, True)):
+        state = State(jnp.array([0.0, lower, 0.0]), jnp.zeros(3), jnp.array(0, jnp.int32))
+        assert not step(env, state, jnp.zeros(1), env.default_params())[1].terminated
+        assert step(env, state, jnp.zeros(1), asked)[1].terminated == falls
+
+
+def fly(env, params, states, observations, weights, steps):
+    """Return all observations under saturated linear controllers, one for each environment."""
+    scale = jnp.array([1.0, 1.0, 1.0, 1.0, 1.0, 3.0, 10.0, 10.0, 10.0])
+
+    def advance(carry, key):
+        states, observations = carry
+        actions = jnp.tanh(3.0 * jnp.sum(weights * observations / scale, axis=1, keepdims=True))
+        states, observations, transition = step_all(env, key, states, actions, params)
+        return (states, observations), transition
+
+    keys = jax.random.split(KEY, steps)
+    return jax.jit(lambda start: jax.lax.scan(advance, start, keys)[1])((states, observations))
+
+
+def test_a_swing_up_too_fast_for_its_time_steps_is_truncated_while_it_is_finite():
+    env = DoublePendulumSwingUp()
+    params = replicate(env.default_params(), 1)
+    # The cart had been thrown back from far beyond the rail's end.
+    position = jnp.array([[1.2096123, -5.73278, 15.672724]])
+    velocity = jnp.array([[-3.328249, -14.768707, 160.27696]])
+    states = State(position, velocity, jnp.zeros(1, jnp.int32))
+    transition = fly(env, params, states, jnp.ones((1, 9)), jnp.ones((1, 9)), 20)
+    assert jnp.all(jnp.isfinite(transition.observation))
+    assert transition.truncated[0]
+    assert not jnp.any(transition.terminated)
+
+
+def test_no_controller_drives_the_swing_up_out_of_the_finite_numbers():
+    env, n = DoublePendulumSwingUp(), 1000
+    anywhere = dataclasses.replace(
+        env.default_params(),
+        position_noise=[1.0, np.pi, np.pi],
+        velocity_noise=[2.0, 10.0, 10.0],
+    )
+    params = replicate(anywhere, n)
+    weights = jnp.asarray(np.random.default_rng(0).normal(size=(n, 9)), jnp.float32)
+    transition = fly(env, params, *reset_all(env, KEY, params), weights, 500)
+    assert jnp.all(jnp.isfinite(transition.observation))
+    assert jnp.all(jnp.abs(transition.observation[..., 0]) < 1.5)
+    early = transition.truncated & (jnp.arange(500) < 499)[:, None]
+    assert 0.0 < jnp.mean(jnp.any(early, axis=0)) < 1.0

@@ -52,7 +52,12 @@ class DoublePendulumSwingUpParams(DoublePendulumBody):
     Parameters
     ----------
     start_position, position_noise, velocity_noise
-        As in `DoublePendulumParams`, but hanging down.
+        As in `DoublePendulumParams`, but hanging down, and with a number for each coordinate: poles
+        may start anywhere while the cart starts on its rail.
+    fall_height
+        The episode terminates when the tip is not above this height; the default is out of reach.
+    max_spin
+        The episode is truncated when a hinge turns faster than this, in radians per second.
     haste
         How fast the worth of a high tip falls with the squared velocities of the two hinges.
     position_cost
@@ -62,8 +67,10 @@ class DoublePendulumSwingUpParams(DoublePendulumBody):
     """
 
     start_position: Float[Array, "... 3"] = parameter([0.0, np.pi, 0.0])
-    position_noise: Float[Array, "..."] = parameter(0.1)
-    velocity_noise: Float[Array, "..."] = parameter(0.1)
+    position_noise: Float[Array, "... 3"] = parameter([0.1, 0.1, 0.1])
+    velocity_noise: Float[Array, "... 3"] = parameter([0.1, 0.1, 0.1])
+    fall_height: Float[Array, "..."] = parameter(-10.0)
+    max_spin: Float[Array, "..."] = parameter(50.0)
     haste: Float[Array, "... 2"] = parameter([0.05, 0.05])
     position_cost: Float[Array, "..."] = parameter(0.05)
     control_cost: Float[Array, "..."] = parameter(0.01)
@@ -135,7 +142,10 @@ class DoublePendulum(Env[DoublePendulumParams]):
 class DoublePendulumSwingUp(Env[DoublePendulumSwingUpParams]):
     """Swing a hanging double pendulum up and keep it there.
 
-    The body is that of `DoublePendulum`. No state ends an episode. The reward is
+    The body is that of `DoublePendulum`. Nothing terminates an episode, unless `fall_height` is
+    raised for an agent that has to learn to stand first. A hinge that spins faster than `max_spin`
+    truncates it: at three times that speed time steps of 0.01 s are too long for the Runge–Kutta
+    method, and the motion would leave the finite numbers. The reward is
 
         ½ (1 + height of the tip / length of both poles) · exp(− Σ haste · hinge velocity²)
             − position_cost · cart² − control_cost · action²,
@@ -187,11 +197,12 @@ class DoublePendulumSwingUp(Env[DoublePendulumSwingUpParams]):
             - params.control_cost * control**2
         )
         steps = state.steps + 1
+        wild = jnp.max(jnp.abs(motion.velocity[1:])) > params.max_spin
         transition = Transition(
             _observe(motion, velocity_limit=30.0),
             reward,
-            jnp.zeros(reward.shape, bool),
-            self.out_of_time(steps),
+            height <= params.fall_height,
+            wild | self.out_of_time(steps),
         )
         return State(motion.position, motion.velocity, steps), transition
 
