@@ -1,12 +1,16 @@
 """Meta-reinforcement learning on the double pendulums of the paper: numbers for the guide.
 
-`python benchmarks/bench_meta_rl.py PART [--out FILE] [--seeds 0 1 …] [--only NAME …]` with one of
+`python benchmarks/bench_meta_rl.py PART [--out FILE] [--seeds 0 1 …] [--only NAME …]
+[--iterations 200]` with one of
 
-    sign        I(sign; M) after the probe, 2 experts, 40 iterations
+    sign        I(sign; M) after the probe, 2 experts
     experts     return on T and T′, before and after 100 updates, for 1, 2, 4, 8, 16 experts
     paper       the same for 8 experts after 1,000 iterations of 64 tasks
+    twins       4, 8 or 16 experts whose twins answer more strongly than their parents
+    stronger    2 experts, all of whose answers are made stronger after training
     probes      return and I(sign; M) with each way to spend the first steps, and with a GRU
     baselines   MAML, ProMP and GrBAL, before and after adaptation
+    model       GrBAL with fewer and shorter plans, but more environment steps
     families    pendulums and cart-poles, 1 and 2 experts
     regulator   a linear-quadratic regulator that knows its body, after probes of 0 to 5 steps
     table       prints what is in the file
@@ -33,6 +37,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -49,12 +54,15 @@ from pinfactory.rl.meta import (
 )
 from pinfactory.rl.meta._information import groups, information_about
 
-# Beside it, 16 tasks of 128 steps each.
-GRBAL_ITERATIONS = 60
+# New tasks that agents are judged by.
+JUDGED = 512
 T, NEW = double_pendulum_tasks(), double_pendulum_new_tasks()
 EXPERTS = ("1", "2", "4", "8", "16")
 PROBES = ("shake", "noise", "prior", "expert", "gru")
-FAMILIES = {"pendulum": pendulum_tasks(), "cart_pole": cart_pole_tasks()}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "pendulum": {"family": pendulum_tasks(), "gamma": 0.95, "probe_size": 0.5},
+    "cart_pole": {"family": cart_pole_tasks()},
+}
 Row = dict[str, Any]
 
 
@@ -77,16 +85,24 @@ def trained(
     }
 
 
-def sign(_: str, seed: int, __: int) -> Row:
+def judged(agent: MetaSpecialistAgent) -> Row:
+    """Return the mean returns in new tasks of T and of T′."""
+    return {
+        name: agent.evaluate(family, seed=0, n_tasks=JUDGED).mean
+        for name, family in (("T", T), ("T′", NEW))
+    }
+
+
+def sign(_: str, seed: int, iterations: int) -> Row:
     """Measure what the choice of one of two experts tells about the sign of the motor."""
-    return trained(2, seed, 40)[1]
+    return trained(2, seed, iterations)[1]
 
 
 def probes(kind: str, seed: int, iterations: int) -> Row:
     """Train and judge with one kind of probe, or with another recurrent cell."""
     settings = {"cell": "gru"} if kind == "gru" else {"probe": kind}
     agent, row = trained(2, seed, iterations, **settings)
-    return {**row, "T": agent.evaluate(seed=0).mean, "T′": agent.evaluate(NEW, seed=0).mean}
+    return {**row, **judged(agent)}
 
 
 def experts(n_experts: str, seed: int, iterations: int, checkpoint: Path | None = None) -> Row:
@@ -97,9 +113,8 @@ def experts(n_experts: str, seed: int, iterations: int, checkpoint: Path | None 
     row["effective_experts"] = information.effective_experts
     row["about"] = information.about
     row["curve"] = [[p.step, float(p.info.episode_return[0])] for p in agent.history_]
-    row["T"] = agent.evaluate(seed=0).mean
-    row["T′"] = agent.evaluate(NEW, seed=0).mean
-    row["T′ after"] = agent.evaluate(NEW, seed=0, updates=100).mean
+    row |= judged(agent)
+    row["T′ after"] = agent.evaluate(NEW, seed=0, n_tasks=JUDGED, updates=100).mean
     return row
 
 
@@ -108,12 +123,35 @@ def paper(n_experts: str, seed: int, _: int) -> Row:
     return experts(n_experts, seed, 1000, Path(f"paper_{n_experts}_{seed}.pin"))
 
 
-def baselines(name: str, seed: int, iterations: int) -> Row:
+def twins(n_experts: str, seed: int, iterations: int) -> Row:
+    """Judge experts whose twins answer more strongly than their parents."""
+    agent, row = trained(int(n_experts), seed, iterations, vigour=1.2)
+    return {**row, **judged(agent)}
+
+
+def stronger(_: str, seed: int, iterations: int) -> Row:
+    """Judge two experts as they are, and with all their answers made stronger afterwards."""
+    agent, row = trained(2, seed, iterations)
+    learned = agent.mind
+
+    def last(mind: Any) -> Any:
+        layer = mind.policy.hierarchy.experts.network.layers[-1]
+        return layer.weight, layer.bias
+
+    for factor in (1.0, 1.2, 1.44, 1.73):
+        means = np.where(np.arange(2) < 1, factor, 1.0)
+        weight, bias = last(learned)
+        louder = (weight * means[:, None], bias * means)
+        agent._run, agent._mind = None, eqx.tree_at(last, learned, louder)
+        row |= {f"{name} × {factor}": value for name, value in judged(agent).items()}
+    return row
+
+
+def baselines(name: str, seed: int, iterations: int, **settings: Any) -> Row:
     """Judge a baseline before and after it adapts to a task."""
     began = time.process_time()
-    learner: Any = BASELINES[name](T, seed=seed, **TUNED[name])
-    # Planning is slow: GrBAL has fewer steps than all others, as the table says.
-    learner.learn(GRBAL_ITERATIONS if name == "GrBAL" else iterations)
+    learner: Any = BASELINES[name](T, seed=seed, **TUNED[name], **settings)
+    learner.learn(iterations)
     row: Row = {"seed": seed, "steps": learner.num_timesteps}
     row["seconds"] = time.process_time() - began
     moments: dict[str, Row] = {"before": {"steps": 0}, "after": {"steps": 1}}
@@ -128,11 +166,16 @@ def baselines(name: str, seed: int, iterations: int) -> Row:
     return row
 
 
+def model(name: str, seed: int, iterations: int) -> Row:
+    """Do the same for GrBAL where a step costs a third, with as many tasks as the others have."""
+    return baselines(name, seed, iterations, n_tasks=64, plans=32, horizon=12)
+
+
 def families(name: str, seed: int, iterations: int) -> Row:
     """Train one and two experts on another family."""
     row: Row = {"seed": seed}
     for n in (1, 2):
-        agent, found = trained(n, seed, iterations, family=FAMILIES[name], capacity=2)
+        agent, found = trained(n, seed, iterations, capacity=2, **FAMILIES[name])
         row[f"return {n}"] = agent.evaluate(seed=0).mean
         row["sign"], row["seconds"] = found["sign"], found["seconds"]
     return row
@@ -187,8 +230,11 @@ PARTS: dict[str, tuple[Callable[[str, int, int], Row], tuple[str, ...]]] = {
     "sign": (sign, ("2",)),
     "experts": (experts, EXPERTS),
     "paper": (paper, ("8",)),
+    "twins": (twins, ("4", "8", "16")),
+    "stronger": (stronger, ("2",)),
     "probes": (probes, PROBES),
     "baselines": (baselines, tuple(BASELINES)),
+    "model": (model, ("GrBAL",)),
     "families": (families, tuple(FAMILIES)),
     "regulator": (regulator, ("0", "1", "2", "3", "5")),
 }
@@ -202,7 +248,7 @@ def table(rows: dict[str, Row]) -> None:
         kinds.setdefault(f"{part} {what}, {iterations} iterations", []).append(row)
     for label, group in sorted(kinds.items()):
         numbers = [
-            f"{key} {np.mean(values):.4g} ± {np.std(values):.2g}"
+            f"{key} {np.mean(values):.4g} ± {np.std(values, ddof=len(values) > 1):.2g}"
             for key in group[0]
             if key != "seed" and isinstance(group[0][key], int | float)
             for values in [[row[key] for row in group]]

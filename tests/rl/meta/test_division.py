@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+from pinfactory.core.training import Callback
 from pinfactory.rl.meta import MetaSpecialistAgent, ParameterFamily
 from pinfactory.rl.meta._division import divide
 from pinfactory.rl.meta._mind import MetaMind, Trials
@@ -23,8 +24,13 @@ def experienced(points: ParameterFamily, n_experts: int, founders: int, **hyper:
     n, length, features = agent.mind.trials.transitions.shape
     trials = Trials(
         jnp.asarray(rng.normal(size=(n, length, features)), jnp.float32),
-        jnp.zeros(n, jnp.int32),
+        jnp.asarray(rng.integers(founders, size=n), jnp.int32),
         jnp.zeros(n),
+        jnp.exp(jnp.asarray(rng.normal(size=n), jnp.float32)),
+    )
+    # Some tasks cost more than others, and the probe shows which.
+    trials = eqx.tree_at(
+        lambda t: t.cost, trials, trials.cost * jnp.exp(trials.transitions[:, 0, 0])
     )
     now: dict[str, Any] = {"last": 100.0, "iteration": 0} | hyper
     return eqx.tree_at(
@@ -41,18 +47,21 @@ def shares(mind: MetaMind) -> np.ndarray:
 def test_experts_double_until_there_are_enough(points: ParameterFamily) -> None:
     mind = experienced(points, 6, 2)
     counts = {}
-    for iteration in (0, 69, 71, 74, 76, 99):
+    for iteration in (0, 84, 86, 89, 91, 99):
         mind = eqx.tree_at(lambda m: m.iteration, mind, jnp.asarray(iteration, jnp.int32))
         mind = eqx.filter_jit(divide)(mind)
         counts[iteration] = int(mind.policy.hierarchy.available.sum())
-    assert counts == {0: 2, 69: 2, 71: 4, 74: 4, 76: 6, 99: 6}
+    assert counts == {0: 2, 84: 2, 86: 4, 89: 4, 91: 6, 99: 6}
 
 
-def test_a_twin_knows_all_that_its_parent_knows(points: ParameterFamily) -> None:
-    old = experienced(points, 4, 2, iteration=71)
+def test_a_twin_knows_all_that_its_parent_knows_and_may_answer_more_strongly(
+    points: ParameterFamily,
+) -> None:
+    old = experienced(points, 4, 2, iteration=86)
+    old = eqx.tree_at(lambda m: m.hyper.vigour, old, jnp.asarray(1.3, jnp.float32))
     new = eqx.filter_jit(divide)(old)
     for part in (
-        lambda m: m.policy.hierarchy.experts,
+        lambda m: m.policy.hierarchy.experts.network.layers[:-1],
         lambda m: m.critics,
         lambda m: m.judge.readout,
         lambda m: m.policy.priors.stages[1].family,
@@ -61,18 +70,46 @@ def test_a_twin_knows_all_that_its_parent_knows(points: ParameterFamily) -> None
         for before, after in zip(*arrays, strict=True):
             np.testing.assert_array_equal(after[:2], before[:2])
             np.testing.assert_array_equal(after[2:], before[:2])
+    x = jnp.asarray(np.random.default_rng(1).normal(size=1), jnp.float32)
+    before, after = (
+        eqx.filter_vmap(lambda e: e(x))(mind.policy.hierarchy.experts) for mind in (old, new)
+    )
+    np.testing.assert_allclose(after.mean[:2], before.mean[:2], rtol=1e-6)
+    np.testing.assert_allclose(after.mean[2:], 1.3 * before.mean[:2], rtol=1e-5)
+    np.testing.assert_allclose(after.scale[2:], before.scale[:2], rtol=1e-6)
 
 
-def test_a_twin_takes_the_harder_half_and_strangers_keep_theirs(points: ParameterFamily) -> None:
-    old = experienced(points, 4, 2, iteration=71)
+def test_a_twin_takes_the_costlier_half_and_strangers_keep_theirs(points: ParameterFamily) -> None:
+    old = experienced(points, 4, 2, iteration=86)
     new = eqx.filter_jit(divide)(old)
     before, after = shares(old), shares(new)
-    kept = (after[:, :2] + after[:, 2:]).mean(axis=0)
-    np.testing.assert_allclose(kept, before[:, :2].mean(axis=0), atol=0.05)
+    np.testing.assert_allclose(after[:, :2] + after[:, 2:], before[:, :2], atol=1e-4)
     np.testing.assert_allclose(after[:, 2:].sum(axis=1).mean(), 0.5, atol=0.1)
-    judged = np.asarray(jax.vmap(old.judge)(old.policy.transitions(old.trials.transitions)))
-    worth = np.sum(before * judged, axis=1)
-    assert spearmanr(after[:, 2:].sum(axis=1), worth).statistic < -0.6
+    costly = np.asarray(old.trials.transitions[:, 0, 0])
+    assert spearmanr(after[:, 2:].sum(axis=1), costly).statistic > 0.6
+
+
+class Watch(Callback):
+    """Keeps the selector of every iteration."""
+
+    def __init__(self) -> None:
+        self.seen: list[list[np.ndarray]] = []
+
+    def chunk(self, progress, run) -> None:
+        selector = run.state[0].policy.hierarchy.selector
+        self.seen.append([np.asarray(leaf) for leaf in jax.tree.leaves(selector)])
+
+
+def test_the_selector_learns_until_experts_divide(points: ParameterFamily) -> None:
+    watch = Watch()
+    MetaSpecialistAgent(points, 4, **TINY).learn(20, watch, report_every=1)
+
+    def moved(i: int) -> bool:
+        pairs = zip(watch.seen[i - 1], watch.seen[i], strict=True)
+        return any(not np.array_equal(before, after) for before, after in pairs)
+
+    # The division is at the beginning of iteration 17, counted from zero.
+    assert [moved(i) for i in range(1, 20)] == [True] * 17 + [False] * 2
 
 
 def test_nobody_divides_where_all_are_founders(points: ParameterFamily) -> None:

@@ -101,7 +101,7 @@ def test_the_best_selector_has_the_free_energy_of_the_closed_form(points: Parame
 
     best = constant(mind.policy.hierarchy.selector, np.log(prior) + 2.0 * worth)
     judge = constant(mind.judge, worth)
-    trials = Trials(jnp.zeros((6, 5, 4)), jnp.zeros(6, jnp.int32), jnp.full(6, 0.3))
+    trials = Trials(jnp.zeros((6, 5, 4)), jnp.zeros(6, jnp.int32), jnp.full(6, 0.3), jnp.zeros(6))
     loss, error = eqx.filter_jit(selector_loss)((best, judge), trials, mind, jnp.asarray(0.0))
     assert float(error) == pytest.approx(0.0, abs=1e-6)
     expected = logsumexp(np.log(prior) + 2.0 * worth) / 2.0

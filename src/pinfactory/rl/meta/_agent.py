@@ -46,8 +46,13 @@ class MetaSpecialistAgent:
     n_experts
         Number of experts in the end.
     founders
-        How many experts begin. They divide, several times if need be, when about seven tenths of
-        `learn` are over; with as many founders as experts nobody divides.
+        How many experts begin. They divide, several times if need be, in the last fifth of
+        `learn`; from then on the selector stays as it is. With as many founders as experts nobody
+        divides.
+    vigour
+        By what factor the answers of a new expert are stronger than those of its parent. More than
+        1 helps with bodies that are heavier than all that were learned from, and harms a little
+        with others.
     probe
         How the first steps are spent: `"shake"` (small pushes to and fro), `"noise"` (small random
         actions), `"prior"` (a new expert drawn from p(m) at every step), or `"expert"` (one expert
@@ -64,7 +69,7 @@ class MetaSpecialistAgent:
     balance
         Bonus on H(M) in the beginning; it fades until the end of `learn`.
     learning_rate, critic_learning_rate, selector_learning_rate
-        Of Adam, for the experts, all critics, and the selector; each falls to a tenth. The
+        Of Adam, for the experts, all critics, and the selector; each falls to a fiftieth. The
         paper has 1e-4 for actors and 1e-3 for critics.
     gamma, gae_lambda, clip
         Discount, trace of the advantages, and PPO's range of probability ratios.
@@ -99,6 +104,7 @@ class MetaSpecialistAgent:
         n_experts: int = 4,
         *,
         founders: int = 2,
+        vigour: float = 1.0,
         probe: str = "shake",
         probe_steps: int = 2,
         probe_size: float = 0.1,

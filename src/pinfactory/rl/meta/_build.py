@@ -49,7 +49,8 @@ def mind_for(env: Env, settings: Mapping[str, Any]) -> MetaMind:
         _real(check.number("balance", settings["balance"], 0.0)),
         _real(float(founders)),
         _real(float(n_experts)),
-        _real(min(0.05, 0.2 / max(1, math.ceil(math.log2(n_experts / founders))))),
+        _real(min(0.05, 0.15 / max(1, math.ceil(math.log2(n_experts / founders))))),
+        positive("vigour"),
         _real(0.0),
         _real(1.0),
     )

@@ -2,24 +2,26 @@
 
 Experts that begin as strangers have to learn everything from their share of the tasks, and the more
 there are, the smaller it is. Here only some begin. Later every expert divides: its twin knows all
-that it knows, and takes over the harder half of its tasks.
+that it knows and takes over the half of its tasks that cost it most information. It may answer more
+strongly from the start.
 """
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from pinfactory.core.families import Categorical
 from pinfactory.core.priors import Priors
 from pinfactory.networks import Network
 from pinfactory.recurrent import SequenceNetwork
+from pinfactory.rl._actions import BoxActions
 
 from ._mind import MetaMind
 from ._policy import of
 
-# At the first division, odds in favour of the twin grow by e^8 with every deviation that a task is
-# harder; half as fast at each later one, which parts smaller ranges.
+# At the first division, odds in favour of the twin grow by e^8 with every deviation that a task
+# costs more; half as fast at each later one, which parts smaller ranges.
 SHARPNESS = 8.0
 
 
@@ -49,7 +51,7 @@ def divide(mind: MetaMind) -> MetaMind:
         ),
         mind,
         (
-            of(hierarchy.experts, parent),
+            _stronger(mind, of(hierarchy.experts, parent), born),
             hierarchy.available | born,
             _readout(mind, parent, side),
             _priors(priors, parent, side),
@@ -60,32 +62,53 @@ def divide(mind: MetaMind) -> MetaMind:
     )
 
 
+def _stronger(mind: MetaMind, experts: PyTree, born: Bool[Array, " m"]) -> PyTree:
+    """Return experts of whom the new ones answer more strongly than their parents."""
+    actions = mind.policy.actions
+    # Of a Gaussian only the mean: how far answers scatter stays as it is.
+    loud = actions.n_noise if isinstance(actions, BoxActions) else actions.n_outputs
+    factor = jnp.where(
+        born[:, None] & (jnp.arange(actions.n_outputs) < loud), mind.hyper.vigour, 1.0
+    )
+
+    def last(experts: PyTree) -> PyTree:
+        layer = experts.network.layers[-1]
+        return layer.weight, layer.bias
+
+    weight, bias = last(experts)
+    return eqx.tree_at(last, experts, (factor[..., None] * weight, factor * bias))
+
+
 def _readout(mind: MetaMind, parent: Int[Array, " m"], side: Float[Array, " m"]) -> Network:
     """Return the selector's last layer, in which twins share the tasks of their parent.
 
-    The free energy that the judge expects of the selector in a task is regressed on what the
-    selector keeps of the probe: a measure of how easy the task is. All parents part their easy
-    tasks from their hard ones by it, so that nobody takes tasks from strangers.
+    What experts paid in their latest validation tasks, log KL(p(a|x,m) ‖ p(a|m)), is regressed on
+    what the selector keeps of the probe. All parents part cheap tasks from costly ones by it, those
+    of one rank (a founder, its first twin, …) at the same place, so that nobody takes tasks from
+    strangers.
     """
     hierarchy, trials = mind.policy.hierarchy, mind.trials
     selector = hierarchy.selector
     assert isinstance(selector, SequenceNetwork)
     tau = mind.policy.transitions(trials.transitions)
-    known = jnp.any(trials.transitions != 0.0, axis=(1, 2)).astype(float)
-    share = known / jnp.maximum(jnp.sum(known), 1.0)
+    known = jnp.any(trials.transitions != 0.0, axis=(1, 2))
     hidden = jax.vmap(selector.remember)(tau)
     selection = jax.vmap(hierarchy.select)(tau).probs
-    worth = jnp.sum(selection * jax.vmap(mind.judge)(tau), axis=1)
+    # What a task costs someone who does not belong there says nothing about it.
+    belongs = known * jnp.take_along_axis(selection, trials.expert[:, None], axis=1)[:, 0]
+    share = belongs / jnp.maximum(jnp.sum(belongs), 1e-6)
+    price = jnp.log(jnp.maximum(trials.cost, 1e-6))
     middle = share @ hidden
     apart = jnp.sqrt(share)[:, None] * (hidden - middle)
     spread = apart.T @ apart
-    ridge = (1e-3 * jnp.trace(spread) / len(spread) + 1e-6) * jnp.eye(len(spread))
-    slope = jnp.linalg.solve(spread + ridge, apart.T @ (jnp.sqrt(share) * (worth - share @ worth)))
+    ridge = (1e-2 * jnp.trace(spread) / len(spread) + 1e-6) * jnp.eye(len(spread))
+    slope = jnp.linalg.solve(spread + ridge, apart.T @ (jnp.sqrt(share) * (price - share @ price)))
     slope = slope / (jnp.linalg.norm(apart @ slope) + 1e-6)
 
-    own = share[:, None] * selection
+    rank = jnp.arange(len(parent)) // mind.hyper.founders
+    own = known[:, None] * (selection @ (rank[:, None] == rank))
     centre = (hidden @ slope) @ (own / jnp.maximum(jnp.sum(own, axis=0), 1e-6))
-    towards = 0.5 * SHARPNESS * side * mind.hyper.founders / jnp.sum(hierarchy.available)
+    towards = -0.5 * SHARPNESS * side * mind.hyper.founders / jnp.sum(hierarchy.available)
     old = of(selector.readout, parent)
     assert isinstance(old, eqx.nn.Linear)
     assert old.bias is not None

@@ -20,6 +20,11 @@ from ._improve import Lessons, descend, expert_loss, selector_loss, update_prior
 from ._mind import MetaMind, TaskWorld, Trials
 from ._policy import MetaPolicy, of
 
+# In this share of the selector's tasks anyone may be tried, in all others whom it chooses.
+CURIOSITY = 0.25
+# All learning rates fall to this share.
+SLOWEST = 0.02
+
 
 class Info(NamedTuple):
     """What happened in an iteration.
@@ -47,8 +52,9 @@ class MetaLearner(eqx.Module):
 
     The first n tasks are for the experts, with the expert that the selector chooses. A task stays
     until its episode ends, then a new one takes its place. The other n are for the selector, the
-    "second task drawn alike": each is played from the probe on by an expert drawn at random, whose
-    free energy teaches the judge, and through it the selector. No task serves both.
+    "second task drawn alike": each is played from the probe on by an expert that the selector
+    chooses, or by anyone in a quarter of them. Its free energy teaches the judge, and through it
+    the selector, until experts divide. No task serves both.
 
     Attributes
     ----------
@@ -82,8 +88,9 @@ class MetaLearner(eqx.Module):
         policy = eqx.tree_at(lambda p: p.transitions, policy, moments)
         selection = policy.select(probed.transitions)
         chosen = selection.sample(keys[1]).astype(jnp.int32)
-        anyone = jnp.where(policy.hierarchy.available, 0.0, -jnp.inf)
-        tried = jax.random.categorical(keys[2], anyone, shape=(n,)).astype(jnp.int32)
+        even = policy.hierarchy.available / jnp.sum(policy.hierarchy.available)
+        trial = jnp.log(CURIOSITY * even + (1.0 - CURIOSITY) * selection.probs[n:])
+        tried = jax.random.categorical(keys[2], trial).astype(jnp.int32)
 
         def fill(new: Array, old: Array) -> Array:
             return jnp.where(places.over.reshape(-1, *(1,) * (old.ndim - 1)), new[:n], old)
@@ -98,9 +105,9 @@ class MetaLearner(eqx.Module):
         everybody = jnp.concatenate([expert, tried])
         world, trajectory = self._act(keys[3], policy, everywhere, everything, everybody)
         mind = eqx.tree_at(lambda m: m.policy, mind, policy)
-        mind, lessons, free_energy, utility = self._appraise(mind, trajectory, everybody)
+        mind, lessons, free_energy, cost, utility = self._appraise(mind, trajectory, everybody)
 
-        trials = Trials(probed.transitions[n:], tried, free_energy[n:])
+        trials = Trials(probed.transitions[n:], tried, free_energy[n:], cost[n:])
         room = len(mind.trials.expert) // n
         kept = mind.trials.add(trials, (mind.iteration % room) * n)
         mind = eqx.tree_at(lambda m: m.trials, mind, kept)
@@ -145,7 +152,7 @@ class MetaLearner(eqx.Module):
 
     def _appraise(
         self, mind: MetaMind, trajectory: Trajectory, expert: Int[Array, " n"]
-    ) -> tuple[MetaMind, Lessons, Float[Array, " n"], Float[Array, "t n"]]:
+    ) -> tuple[MetaMind, Lessons, Float[Array, " n"], Float[Array, " n"], Float[Array, "t n"]]:
         """Price the information, and say how good every step and every trial was."""
         hyper, policy, deed = mind.hyper, mind.policy, trajectory.choice
         learning = slice(0, self.n_tasks)
@@ -185,6 +192,7 @@ class MetaLearner(eqx.Module):
             eqx.tree_at(lambda m: m.policy.observations, mind, seen),
             lessons,
             free_energy,
+            jnp.mean(cost, axis=0),
             utility,
         )
 
@@ -201,7 +209,9 @@ class MetaLearner(eqx.Module):
         priors = update_priors(mind.policy.priors, lessons, expert, selection)
         mind = eqx.tree_at(lambda m: m.policy.priors, mind, priors)
         left = mind.hyper.left(mind.iteration)
-        pace = 0.1 + 0.9 * left
+        pace = SLOWEST + (1.0 - SLOWEST) * left
+        # Lines between twins would be lost in the noise of what the judge expects of each.
+        settled = jnp.sum(mind.policy.hierarchy.available) > mind.hyper.founders
 
         order = shuffles(order_key, self.epochs, self.n_steps)
         rows = order[:, : self.n_steps // self.rows * self.rows].reshape(-1, self.rows)
@@ -229,7 +239,7 @@ class MetaLearner(eqx.Module):
             review,
             (selector, judge),
             mind.optimisers[2:],
-            (pace * hyper.selector_rate, pace * hyper.critic_rate),
+            (jnp.where(settled, 0.0, pace * hyper.selector_rate), pace * hyper.critic_rate),
             looks,
         )
         return eqx.tree_at(

@@ -22,7 +22,7 @@ from pinfactory.rl.envs import Env
 from ._policy import MetaPolicy, Probe, transition_size
 
 # The share of a training in which experts learn before the first generation is complete.
-CHILDHOOD = 0.65
+CHILDHOOD = 0.8
 
 
 class Hyper(eqx.Module):
@@ -31,7 +31,7 @@ class Hyper(eqx.Module):
     Attributes
     ----------
     expert_rate, critic_rate, selector_rate
-        Learning rates at iteration `first`; a tenth of them at iteration `last`.
+        Learning rates at iteration `first`; a fiftieth of them at iteration `last`.
     gamma, trace, clip
         Discount, the λ of the advantages, and PPO's range of ratios.
     beta_selector, beta_expert
@@ -41,6 +41,8 @@ class Hyper(eqx.Module):
     founders, n_experts, generation
         How many experts begin, how many there are in the end, and the share of the training
         between one division and the next.
+    vigour
+        By what factor the answers of a twin are stronger than those of its parent.
     """
 
     expert_rate: Float[Array, ""]
@@ -55,6 +57,7 @@ class Hyper(eqx.Module):
     founders: Float[Array, ""]
     n_experts: Float[Array, ""]
     generation: Float[Array, ""]
+    vigour: Float[Array, ""]
     first: Float[Array, ""]
     last: Float[Array, ""]
 
@@ -71,11 +74,15 @@ class Hyper(eqx.Module):
 
 
 class Trials(eqx.Module):
-    """The latest validation tasks: what the probe found, who was tried, its free energy."""
+    """The latest validation tasks.
+
+    What the probe found, who was tried, its free energy, and the nats it paid for in a step.
+    """
 
     transitions: Float[Array, "r l f"]
     expert: Int[Array, " r"]
     free_energy: Float[Array, " r"]
+    cost: Float[Array, " r"]
 
     @classmethod
     def empty(cls, n: int, length: int, features: int) -> "Trials":
@@ -83,6 +90,7 @@ class Trials(eqx.Module):
         return cls(
             jax.device_put(np.zeros((n, length, features), np.float32)),
             jax.device_put(np.zeros(n, np.int32)),
+            jax.device_put(np.zeros(n, np.float32)),
             jax.device_put(np.zeros(n, np.float32)),
         )
 
