@@ -6,7 +6,7 @@
     sign        I(sign; M) after the probe, 2 experts
     experts     return on T and T′, before and after 100 updates, for 1, 2, 4, 8, 16 experts
     paper       the same for 8 experts after 1,000 iterations of 64 tasks
-    twins       4, 8 or 16 experts whose twins answer more strongly than their parents
+    twins       the same for 4, 8, 16 experts whose twins answer more strongly than their parents
     stronger    2 experts, all of whose answers are made stronger after training
     probes      return and I(sign; M) with each way to spend the first steps, and with a GRU
     baselines   MAML, ProMP and GrBAL, before and after adaptation
@@ -105,9 +105,9 @@ def probes(kind: str, seed: int, iterations: int) -> Row:
     return {**row, **judged(agent)}
 
 
-def experts(n_experts: str, seed: int, iterations: int, checkpoint: Path | None = None) -> Row:
+def experts(n_experts: str, seed: int, iterations: int, **settings: Any) -> Row:
     """Judge on T and T′, and on T′ once more after 100 updates."""
-    agent, row = trained(int(n_experts), seed, iterations, checkpoint)
+    agent, row = trained(int(n_experts), seed, iterations, **settings)
     information = agent.information_
     row["selector_bits"], row["expert_bits"] = information.selector, information.experts
     row["effective_experts"] = information.effective_experts
@@ -120,13 +120,12 @@ def experts(n_experts: str, seed: int, iterations: int, checkpoint: Path | None 
 
 def paper(n_experts: str, seed: int, _: int) -> Row:
     """Do the same after the paper's 1,000 iterations; a run that was stopped goes on."""
-    return experts(n_experts, seed, 1000, Path(f"paper_{n_experts}_{seed}.pin"))
+    return experts(n_experts, seed, 1000, checkpoint=Path(f"paper_{n_experts}_{seed}.pin"))
 
 
 def twins(n_experts: str, seed: int, iterations: int) -> Row:
-    """Judge experts whose twins answer more strongly than their parents."""
-    agent, row = trained(int(n_experts), seed, iterations, vigour=1.2)
-    return {**row, **judged(agent)}
+    """Do the same with twins who answer more strongly than their parents."""
+    return experts(n_experts, seed, iterations, vigour=1.2)
 
 
 def stronger(_: str, seed: int, iterations: int) -> Row:

@@ -120,7 +120,7 @@ def double_pendulum_swing_up(seeds: Sequence[int]) -> None:
                 print(f"  seed {seed}: " + " ".join(f"{n:.2f}" for n in rows[-1]), flush=True)
             sure, drawn, stands, effective, selector, experts = np.array(rows).T
             print(
-                f"{name}, {kind}, {way}: {np.sum(np.minimum(sure, drawn) >= 350.0)} of "
+                f"{name}, {kind}, {way}: {np.sum(np.minimum(sure, drawn) >= task.solved)} of "
                 f"{len(seeds)} seeds solve it; deterministic {_range(sure)}, stochastic "
                 f"{_range(drawn)}, upright {_range(stands, 2)} of the time; effective experts "
                 f"{_range(effective, 1)}, I(S;M) {_range(selector, 2)}, I(S;A|M) "

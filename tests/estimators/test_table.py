@@ -36,6 +36,12 @@ def test_a_part_is_the_same_for_all_replicas(share, n_judged):
         np.testing.assert_array_equal(np.sort(rows), np.arange(20 - n_judged))
 
 
+def test_of_a_large_table_ten_thousand_rows_judge_and_all_others_are_learned_from():
+    part = Validation.part(table(100_000), np.arange(100_000), 0.15, 1)
+    assert float(part.judged.weight.sum()) == 10_000
+    np.testing.assert_array_equal(part.learned[0], np.arange(10_000, 100_000))
+
+
 def test_an_epoch_holds_every_row_a_replica_learns_from_once():
     learned = [np.asarray([1, 3, 5, 7]), np.asarray([0, 2])]
     drawn = RowBatches(learned, 2)([[0, 1], [0, 2]], 0, 4)
