@@ -150,7 +150,7 @@ def learn(run, *callbacks):
         batches=Epochs(50, 16),
         chunk=15,
         # Goes up and down, so that the best state is not the last.
-        evaluate=lambda state: jnp.sin(40 * state.hierarchy.selector.bias[:, 0]),
+        evaluate=lambda state: jnp.sin(60 * state.hierarchy.selector.bias[:, 0]),
         callbacks=callbacks,
     ).run
 

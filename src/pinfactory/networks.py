@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from pinfactory.core.hierarchy import nth_key
+
 Network = Callable[..., Float[Array, "..."]]
 # (inputs, outputs, *, key) -> network
 Factory = Callable[..., Network]
@@ -35,7 +37,7 @@ def linear(inputs: int, outputs: int, *, key: Key[Array, ""]) -> Network:
     bound = 1.0 / np.sqrt(inputs)
 
     def draw(leaf: jax.ShapeDtypeStruct) -> Array:
-        return jax.device_put(random.uniform(-bound, bound, leaf.shape).astype(leaf.dtype))
+        return jnp.asarray(random.uniform(-bound, bound, leaf.shape), leaf.dtype)
 
     return jax.tree.map(draw, _shape(inputs, outputs))
 
@@ -58,6 +60,6 @@ def mlp(
     sizes = [inputs, *hidden, outputs]
     layers: list[Callable[..., Array]] = []
     for n, (fan_in, fan_out) in enumerate(itertools.pairwise(sizes)):
-        layers.append(linear(fan_in, fan_out, key=jax.random.fold_in(key, n)))
+        layers.append(linear(fan_in, fan_out, key=nth_key(key, n)))
         layers.append(eqx.nn.Lambda(activation))
     return eqx.nn.Sequential(layers[:-1])

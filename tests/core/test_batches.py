@@ -1,8 +1,12 @@
+import itertools
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import chisquare
 
-from pinfactory.core.batches import Epochs
+from pinfactory.core.batches import Epochs, shuffled
 
 SEEDS = [[0, 1], [2, 3]]
 
@@ -31,3 +35,17 @@ def test_orders_differ_between_epochs_and_seeds():
     first, second = Epochs(50, 50)(SEEDS, 0, 2)
     assert not np.array_equal(first[0], first[1])
     assert not np.array_equal(first[0], second[0])
+
+
+def test_all_orders_are_equally_likely():
+    orders = shuffled(np.random.default_rng(0), 24_000, 4).tolist()
+    counts = [orders.count(list(order)) for order in itertools.permutations(range(4))]
+    assert chisquare(counts).pvalue > 0.01
+
+
+@pytest.mark.parametrize("n_rows", [2**16, 2**16 + 1])
+def test_long_orders_hold_every_row_and_forget_where_it_was(n_rows):
+    (order,) = shuffled(np.random.default_rng(0), 1, n_rows)
+    np.testing.assert_array_equal(np.sort(order), np.arange(n_rows))
+    # Of independent orders the correlation has a deviation of 1/√n.
+    assert abs(np.corrcoef(order, np.arange(n_rows))[0, 1]) < 4 / np.sqrt(n_rows)

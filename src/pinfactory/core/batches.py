@@ -38,7 +38,8 @@ def take(data: PyTree, chosen: PyTree[Array]) -> Any:
     """Return the batch that was chosen: by the source itself, or those rows of every array."""
     if isinstance(data, Source):
         return data.batch(chosen)
-    return jax.tree.map(lambda leaf: leaf[chosen], data)
+    # Without the promise every number is looked at first, whether it counts from the end.
+    return jax.tree.map(lambda leaf: leaf.at[chosen].get(mode="promise_in_bounds"), data)
 
 
 class Epochs:
@@ -70,7 +71,24 @@ class Epochs:
         """Return some epochs one after the other; the last block drawn is remembered."""
         number, rows = self._drawn.get(seed, (-1, np.empty(0)))
         if number != block:
-            epochs = np.tile(np.arange(self.n_rows, dtype=np.int32), (self._epochs, 1))
-            rows = np.random.default_rng([*seed, block]).permuted(epochs, axis=1).ravel()
+            random = np.random.default_rng([*seed, block])
+            rows = shuffled(random, self._epochs, self.n_rows).ravel()
             self._drawn[seed] = (block, rows)
         return rows
+
+
+def shuffled(
+    random: np.random.Generator, n_orders: int, n_rows: int
+) -> Int[np.ndarray, "n_orders n_rows"]:
+    """Return the numbers of all rows in some random orders.
+
+    Row numbers are sorted by random bits in front of them, in less than half the time of
+    `Generator.permuted`. Two rows whose bits are equal, 1 pair of 65,536 or fewer, stay in order.
+    """
+    n_bits = (n_rows - 1).bit_length()
+    word = np.uint32 if n_bits <= 16 else np.uint64
+    keys = random.integers(0, np.iinfo(word).max, (n_orders, n_rows), word, endpoint=True)
+    keys <<= word(n_bits)
+    keys |= np.arange(n_rows, dtype=word)
+    keys.sort(axis=1)
+    return (keys & word(2**n_bits - 1)).astype(np.int32)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Key, PyTree
@@ -135,8 +136,9 @@ class Learner(eqx.Module):
             return -jnp.sum(weights * parts.value), (parts, priors, scale)
 
         (negative, (parts, priors, scale)), gradient = loss(state.hierarchy)
-        parameters, shaped = ravel_pytree(_parameters(state.hierarchy))
-        direction, optimiser = _ADAM.update(ravel_pytree(gradient)[0], state.optimiser)
+        _, shaped = ravel_pytree(_parameters(state.hierarchy))
+        parameters = _joined(_parameters(state.hierarchy))
+        direction, optimiser = _ADAM.update(_joined(gradient), state.optimiser)
         parameters -= state.learning_rate * (direction + state.weight_decay * parameters)
         rate = jnp.maximum(_SHARE_AVERAGED / (optimiser.count + _SHARE_AVERAGED), _SMALLEST_RATE)
         information = tuple(jnp.sum(weights * part) for part in parts.information)
@@ -168,6 +170,20 @@ class Learner(eqx.Module):
         for _ in answers.batch_shape[1:]:
             one_input = jax.vmap(one_input, in_axes=(0, None))
         return jax.vmap(one_input)(answers, target)
+
+
+def _joined(tree: PyTree[Array]) -> Float[Array, " parameters"]:
+    """Return all arrays as one vector, in the order of `ravel_pytree`.
+
+    Its parts are written one after the other: a concatenation would ask of every number from which
+    part it comes.
+    """
+    parts = [jnp.ravel(leaf) for leaf in jax.tree.leaves(tree)]
+    starts = np.cumsum([0, *map(len, parts)])
+    joined = jnp.zeros(starts[-1], jnp.result_type(*parts))
+    for start, part in zip(starts, parts, strict=False):
+        joined = jax.lax.dynamic_update_slice(joined, part, (int(start),))
+    return joined
 
 
 def _parameters(hierarchy: Hierarchy) -> PyTree[Array]:

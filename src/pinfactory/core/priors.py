@@ -43,9 +43,8 @@ class Prior(eqx.Module):
         rate = jnp.where(mass > 0, total / jnp.where(mass > 0, mass, 1.0), 0.0)
         seen = total > 0
         shares = jnp.where(seen, weights / jnp.where(seen, total, 1.0), 1.0 / len(weights))
-        fresh = posteriors.merge(shares)
-        pair = jax.tree.map(lambda old, new: jnp.stack([old, new]), self.family, fresh)
-        return type(self)(pair.merge(jnp.stack([1.0 - rate, rate])), mass, self.momentum, False)
+        family = self.family.absorb(posteriors, shares, rate)
+        return type(self)(family, mass, self.momentum, frozen=False)
 
 
 class Priors(eqx.Module):

@@ -121,7 +121,6 @@ class Committee(Files, Fitting):
         hierarchy, meter = self.state_.hierarchy, None
         for start in range(0, len(table.x), BLOCK):
             block = table.take(np.arange(start, min(start + BLOCK, len(table.x)))).padded()
-            meter = meter or questions.start_meter(hierarchy, block.x)
             meter = questions.feed_meter(meter, hierarchy, block.x, block.weight)
         assert meter is not None
         overall = None

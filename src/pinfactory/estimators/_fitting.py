@@ -205,8 +205,12 @@ class Fitting(Blueprint):
                 # What was learned before is only given up for something better.
                 known = run.best.update(evaluate(run.state), run.state)
                 run = eqx.tree_at(lambda r: r.best, run, known)
-        learned = [np.arange(len(table.x))] * len(replicas)
         batch_size = check.integer("batch_size", self.batch_size, 1)
+        batches = (
+            Epochs(len(table.x), batch_size)
+            if validation is None
+            else RowBatches(validation.learned, batch_size)
+        )
         patience = check.integer("n_iter_no_change", self.n_iter_no_change, 1)
         max_iter = check.integer("max_iter", self.max_iter, 1)
         callbacks: list[Callback] = [ProgressBar(type(self).__name__)] if self.verbose else []
@@ -214,7 +218,7 @@ class Fitting(Blueprint):
             learner,
             run,
             table.padded(),
-            batches=RowBatches(validation.learned if validation else learned, batch_size),
+            batches=batches,
             steps=steps or max_iter,
             chunk=chunk or (UNCHECKED_CHUNK if validation is None else CHUNK),
             evaluate=evaluate,

@@ -51,15 +51,12 @@ def ask_expert(hierarchy: Hierarchy, x: Inputs, m: Int[Array, ""]) -> PyTree[Arr
 
 
 @compiled
-def start_meter(hierarchy: Hierarchy, x: Inputs) -> Meter:
-    """Begin to measure information."""
-    return Meter.start(jax.vmap(hierarchy)(x))
-
-
-@compiled
-def feed_meter(meter: Meter, hierarchy: Hierarchy, x: Inputs, weight: Float[Array, " n"]) -> Meter:
-    """Measure the decisions for further inputs."""
-    return meter.update(jax.vmap(hierarchy)(x), weight)
+def feed_meter(
+    meter: Meter | None, hierarchy: Hierarchy, x: Inputs, weight: Float[Array, " n"]
+) -> Meter:
+    """Measure the decisions for further inputs, or begin to."""
+    decision = jax.vmap(hierarchy)(x)
+    return (Meter.start(decision) if meter is None else meter).update(decision, weight)
 
 
 @compiled

@@ -99,12 +99,11 @@ def test_merge_minimises_the_weighted_kl(maker):
     np.testing.assert_allclose(jax.grad(cost)(np.zeros(size)), 0.0, atol=1e-9)
 
 
-def test_merging_merged_batches_is_merging_all(maker):
+def test_absorbing_a_batch_is_merging_all(maker):
     members = random_members(maker, 8)
     first, second = dirichlet(4, seed=1), dirichlet(4, seed=2)
-    halves = merge(pick(members, slice(4)), first), merge(pick(members, slice(4, 8)), second)
-    pair = jax.tree.map(lambda *leaves: jnp.stack(leaves), *halves)
-    running = merge(pair, jnp.array([0.9, 0.1]))
+    running = merge(pick(members, slice(4)), first)
+    running = running.absorb(pick(members, slice(4, 8)), second, jnp.asarray(0.1))
     assert_close(running, merge(members, jnp.concatenate([0.9 * first, 0.1 * second])))
 
 

@@ -55,5 +55,15 @@ class Categorical(Family):
         return jnp.sum(self.probs * (self.log_probs - other.log_probs), axis=-1)
 
     def merge(self, weights: Float[Array, "n ..."]) -> Self:
-        probs = jnp.sum(align(weights, self.log_probs.ndim) * self.probs, axis=0)
-        return type(self).from_probs(probs)
+        return type(self).from_probs(self._mean(weights))
+
+    def absorb(
+        self, others: Self, weights: Float[Array, "n ..."], rate: Float[Array, "..."]
+    ) -> Self:
+        # Every step does this to the priors. By logs of means, and exponentials of these, it would
+        # take a twentieth of a small committee's step.
+        rate = align(rate, self.log_probs.ndim)
+        return type(self).from_probs((1.0 - rate) * self.probs + rate * others._mean(weights))
+
+    def _mean(self, weights: Float[Array, "n ..."]) -> Float[Array, "*batch k"]:
+        return jnp.sum(align(weights, self.log_probs.ndim) * self.probs, axis=0)

@@ -4,6 +4,8 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, Shaped
 
 if TYPE_CHECKING:
@@ -45,7 +47,14 @@ class Family(eqx.Module):
         the first.
         """
 
+    def absorb(
+        self, others: Self, weights: Float[Array, "n ..."], rate: Float[Array, "..."]
+    ) -> Self:
+        """Return the merger of p, which weighs 1 − `rate`, and n others, which weigh `rate`·w."""
+        pair = jax.tree.map(lambda *two: jnp.stack(two), self, others.merge(weights))
+        return pair.merge(jnp.stack([1.0 - rate, rate]))
 
-def align(weights: Float[Array, "n ..."], ndim: int) -> Float[Array, "n ..."]:
+
+def align(weights: Float[Array, "..."], ndim: int) -> Float[Array, "..."]:
     """Append axes so that `weights` broadcasts against an array of `ndim` dimensions."""
     return weights.reshape(weights.shape + (1,) * (ndim - weights.ndim))
