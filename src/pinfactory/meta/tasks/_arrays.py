@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
-from ._host import HostData, split_names
+from ._host import HostData
+from ._members import Members
 from ._protocol import Episode, Samples
 
 
@@ -56,9 +57,7 @@ class ArrayTasks(eqx.Module):
     ways: int = eqx.field(static=True)
     shots: int = eqx.field(static=True)
     queries: int = eqx.field(static=True)
-    names: Any = eqx.field(static=True)
-    _rows: Any = eqx.field(static=True)
-    _split: Any = eqx.field(static=True)
+    _members: Any = eqx.field(static=True)
 
     def __init__(
         self,
@@ -85,43 +84,28 @@ class ArrayTasks(eqx.Module):
         ):
             if value < lowest:
                 raise ValueError(f"`{name}` must be at least {lowest}, but got {value}.")
-        names, codes = np.unique(y, return_inverse=True)
-        rows = [np.flatnonzero(codes == code) for code in range(len(names))]
-        split = split_names(names, splits, (validation, test), seed, ways)
-        for part, classes in split.items():
+        members = Members(
+            "class", y, shots + queries, splits, (validation, test), seed, fewest=ways
+        )
+        for part, classes in members.split.items():
             if 0 < len(classes) < ways or (part == "train" and not len(classes)):
                 raise ValueError(
                     f"`ways` must be at most the {len(classes)} classes for {part}, but got {ways}."
                 )
-            for code in classes:
-                if len(rows[code]) < shots + queries:
-                    raise ValueError(
-                        f"every class must have at least shots + queries = {shots + queries} "
-                        f"samples, but class {names[code]!r} has {len(rows[code])}."
-                    )
-        self.x = jax.device_put(X)
+        self.x, self._members = jax.device_put(X), HostData(members)
         self.ways, self.shots, self.queries = ways, shots, queries
-        self.names, self._rows, self._split = HostData(names), HostData(rows), HostData(split)
 
     def classes(self, split: str = "train") -> np.ndarray:
         """Return the labels of a split."""
-        return self.names.value[self._split.value[split]]
+        return self._members.value.named(split)
 
     def draw(self, random: np.random.Generator, n_tasks: int, split: str = "train") -> ArrayRecipe:
         """Return which samples of which classes the tasks are about."""
-        classes, n_samples = self._split.value[split], self.shots + self.queries
-        if not len(classes):
-            raise ValueError(
-                f"`split` must be one that has classes, but got {split!r}, which is empty."
-            )
+        members: Members = self._members.value
+        classes = members.codes(split)
         # Ranks of random numbers: a draw without replacement for all tasks at once.
         chosen = classes[random.random((n_tasks, len(classes))).argsort(axis=1)[:, : self.ways]]
-        rows = np.empty((n_tasks, self.ways, n_samples), np.int32)
-        for code in classes:
-            task, way = np.nonzero(chosen == code)
-            members = self._rows.value[code]
-            order = random.random((len(task), len(members))).argsort(axis=1)[:, :n_samples]
-            rows[task, way] = members[order]
+        rows = members.draw(random, chosen, self.shots + self.queries)
         return ArrayRecipe(rows[:, :, : self.shots], rows[:, :, self.shots :])
 
     def build(self, recipe: PyTree[Array]) -> Episode:

@@ -9,7 +9,8 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from ._arrays import ArrayRecipe
-from ._host import HostData, split_names
+from ._host import HostData
+from ._members import Members
 from ._protocol import Episode, Samples
 
 
@@ -43,9 +44,7 @@ class GroupedTasks(eqx.Module):
     y: Float[Array, "n d"]
     shots: int = eqx.field(static=True)
     queries: int = eqx.field(static=True)
-    names: Any = eqx.field(static=True)
-    _rows: Any = eqx.field(static=True)
-    _split: Any = eqx.field(static=True)
+    _members: Any = eqx.field(static=True)
 
     def __init__(
         self,
@@ -70,37 +69,23 @@ class GroupedTasks(eqx.Module):
             raise ValueError(
                 f"`shots` and `queries` must be at least 1, but got {shots} and {queries}."
             )
-        names, codes = np.unique(groups, return_inverse=True)
-        rows = [np.flatnonzero(codes == code) for code in range(len(names))]
-        for name, members in zip(names, rows, strict=True):
-            if len(members) < shots + queries:
-                raise ValueError(
-                    f"every group must have at least shots + queries = {shots + queries} samples, "
-                    f"but group {name!r} has {len(members)}."
-                )
         self.x, self.y = jax.device_put(X), jax.device_put(y.reshape(len(y), -1))
         self.shots, self.queries = shots, queries
-        self.names, self._rows = HostData(names), HostData(rows)
-        self._split = HostData(split_names(names, splits, (validation, test), seed, 1))
+        members = Members(
+            "group", groups, shots + queries, splits, (validation, test), seed, fewest=1
+        )
+        self._members = HostData(members)
 
     def groups(self, split: str = "train") -> np.ndarray:
         """Return the names of the groups of a split."""
-        return self.names.value[self._split.value[split]]
+        return self._members.value.named(split)
 
     def draw(self, random: np.random.Generator, n_tasks: int, split: str = "train") -> ArrayRecipe:
         """Return which samples of which groups the tasks are about."""
-        groups, n_samples = self._split.value[split], self.shots + self.queries
-        if not len(groups):
-            raise ValueError(
-                f"`split` must be one that has groups, but got {split!r}, which is empty."
-            )
+        members: Members = self._members.value
+        groups = members.codes(split)
         chosen = groups[random.integers(len(groups), size=n_tasks)]
-        rows = np.empty((n_tasks, n_samples), np.int32)
-        for group in np.unique(chosen):
-            (task,) = np.nonzero(chosen == group)
-            members = self._rows.value[group]
-            order = random.random((len(task), len(members))).argsort(axis=1)[:, :n_samples]
-            rows[task] = members[order]
+        rows = members.draw(random, chosen, self.shots + self.queries)
         return ArrayRecipe(rows[:, : self.shots], rows[:, self.shots :])
 
     def build(self, recipe: PyTree[Array]) -> Episode:
