@@ -2,15 +2,17 @@
 
 - `pendulum`, `cart_pole_swing_up`: seeds that solve it with 1, 2, 5 and 3 held linear experts,
 - `cart_pole_search`: the best that a direct search finds for *one* clipped linear controller there,
-- `double_pendulum_swing_up`: how far each gets, from hanging starts and backward from upright,
+- `double_pendulum_backward`, `double_pendulum_hanging`: how far one linear expert, eight, and a
+  network swing it up, having learned backward from upright or from hanging starts alone,
 - `cart_pole`: return of two linear experts after at most 100,000 steps,
-- `balance`: five linear experts at the paper's β, and their policy in real MuJoCo,
+- `balance`: five linear experts at the paper's β, and their returns from the same starts here and
+  in real MuJoCo,
 - `balance_trpo`: TRPO of sb3-contrib with its default settings, trained until it is as good by the
   same judge.
 
-Run as `python benchmarks/bench_rl_tasks.py [TASK …] [--seeds 10] [--first 0]`; about ten seconds of
-one core for each seed and kind, a minute and a half for each of TRPO and of the double pendulum's
-swing-up. Figures of the same settings are made by `pinfactory reproduce`.
+Run as `python benchmarks/bench_rl_tasks.py [TASK …] [--seeds 10] [--first 0] [--kinds KIND …]`;
+about ten seconds of one core for each seed and kind, a minute and a half for each of TRPO and of
+the double pendulum's swing-up. Figures of the same settings are made by `pinfactory reproduce`.
 """
 
 import argparse
@@ -24,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pinfactory.experiments import rl_balance, rl_cart_pole, rl_swing_up
-from pinfactory.experiments._rl_trpo import ID, play
+from pinfactory.experiments._rl_judge import ID, play, play_original
 from pinfactory.rl import SpecialistAgent, envs
 
 # One lost start in a hundred costs a mean of 93: fewer episodes cannot tell 9,300 from less.
@@ -33,12 +35,14 @@ EPISODES = 2000
 GOOD = 9340.0
 # Environment steps between two looks at whether that is reached, and the most there may be.
 LOOK, LIMIT = 8192, 200_000
+# Episodes that are played twice from the same start, here and in MuJoCo.
+PAIRS = 32
 
 
-def swing_up(task: str, total: int, seeds: Sequence[int]) -> None:
+def swing_up(task: str, total: int, seeds: Sequence[int], kinds: Sequence[str]) -> None:
     """Print how many seeds solve a swing-up, for each number of experts."""
     found = rl_swing_up.TASKS[task]
-    for kind in found.kinds:
+    for kind in _among(kinds, found.kinds):
         if kind == rl_swing_up.NETWORK:
             continue
         settings = found.learning | rl_swing_up.KINDS[kind]
@@ -96,37 +100,42 @@ def _keys(seed: int, n: int) -> jax.Array:
     return jax.random.split(jax.random.key(seed), n)
 
 
-def double_pendulum_swing_up(seeds: Sequence[int]) -> None:
-    """Print how far each kind gets from hanging, having learned from there or backward."""
+def double_pendulum(backward: bool, seeds: Sequence[int], kinds: Sequence[str]) -> None:
+    """Print how far each kind gets from hanging, having learned backward or from there alone."""
     name, total = "double pendulum", 3_000_000
     task = rl_swing_up.TASKS[name]
-    ways = {"backward from upright": task.phases, "from hanging alone": ()}
-    for way, phases in ways.items():
-        for kind in task.kinds:
-            rows = []
-            for seed in seeds:
-                agent, found = rl_swing_up.learn(name, kind, seed, total, 4, phases)
-                bits = agent.information_
-                rows.append(
-                    (
-                        found["final_deterministic"],
-                        found["final_stochastic"],
-                        upright(agent, 100),
-                        bits.effective_experts,
-                        bits.selector,
-                        bits.experts,
-                    )
+    way = "backward from upright" if backward else "from hanging alone"
+    for kind in _among(kinds, task.kinds):
+        rows = []
+        for seed in seeds:
+            phases = task.phases if backward else ()
+            agent, found = rl_swing_up.learn(name, kind, seed, total, 4, phases)
+            bits = agent.information_
+            rows.append(
+                (
+                    found["final_deterministic"],
+                    found["final_stochastic"],
+                    upright(agent, 100),
+                    bits.effective_experts,
+                    bits.selector,
+                    bits.experts,
                 )
-                print(f"  seed {seed}: " + " ".join(f"{n:.2f}" for n in rows[-1]), flush=True)
-            sure, drawn, stands, effective, selector, experts = np.array(rows).T
-            print(
-                f"{name}, {kind}, {way}: {np.sum(np.minimum(sure, drawn) >= task.solved)} of "
-                f"{len(seeds)} seeds solve it; deterministic {_range(sure)}, stochastic "
-                f"{_range(drawn)}, upright {_range(stands, 2)} of the time; effective experts "
-                f"{_range(effective, 1)}, I(S;M) {_range(selector, 2)}, I(S;A|M) "
-                f"{_range(experts, 2)} bits",
-                flush=True,
             )
+            numbers = " ".join(f"{number:.2f}" for number in rows[-1])
+            print(f"  {kind}, {way}, seed {seed}: {numbers}", flush=True)
+        sure, drawn, stands, effective, selector, experts = np.array(rows).T
+        print(
+            f"{name}, {kind}, {way}: {np.sum(np.minimum(sure, drawn) >= task.solved)} of "
+            f"{len(seeds)} seeds solve it; deterministic {_range(sure)}, stochastic "
+            f"{_range(drawn)}, upright {_range(stands, 2)} of the time; effective experts "
+            f"{_range(effective, 1)}, I(S;M) {_range(selector, 2)}, I(S;A|M) "
+            f"{_range(experts, 2)} bits",
+            flush=True,
+        )
+
+
+def _among(kinds: Sequence[str], known: Sequence[str]) -> list[str]:
+    return [kind for kind in known if not kinds or kind in kinds]
 
 
 def upright(agent: SpecialistAgent, n: int) -> float:
@@ -160,7 +169,7 @@ def cart_pole(seeds: Sequence[int]) -> None:
 
 
 def balance(seeds: Sequence[int]) -> None:
-    """Print the steps until five experts balance, and their return here and in MuJoCo."""
+    """Print the steps until five experts balance, their return, and how far MuJoCo's is from it."""
     rows = []
     for seed in seeds:
         agent = SpecialistAgent(ID, 5, seed=seed, **rl_balance.LEARNING)
@@ -169,12 +178,22 @@ def balance(seeds: Sequence[int]) -> None:
             return bool(agent.evaluate(EPISODES, seed=0).returns.mean() >= GOOD)
 
         agent.learn(LIMIT, good, report_every=LOOK)
-        ours = float(agent.evaluate(EPISODES, seed=1).returns.mean())
-        agent.set_env(partial(gymnasium.make, ID))
-        theirs = float(agent.evaluate(32, seed=1).returns.mean())
-        rows.append((agent.num_timesteps, ours, theirs))
-        print("  seed {}: {:,} steps, {:.0f}, MuJoCo {:.0f}".format(seed, *rows[-1]), flush=True)
-    _summary("5 linear experts", rows)
+        found = float(agent.evaluate(EPISODES, seed=1).returns.mean())
+
+        def act(observation: np.ndarray, agent: SpecialistAgent = agent) -> np.ndarray:
+            return agent.predict(observation, deterministic=True)[0]
+
+        here, there = (how(act, PAIRS, seed=2) for how in (play, play_original))
+        apart = float(np.max(np.abs(here - there)))
+        rows.append((agent.num_timesteps, found, here.mean(), there.mean(), apart))
+        print(
+            "  seed {}: {:,} steps, {:.0f}; from the same {} starts {:.2f} here and {:.2f} in "
+            "MuJoCo, at most {:.3f} apart".format(seed, *rows[-1][:2], PAIRS, *rows[-1][2:]),
+            flush=True,
+        )
+    _summary("5 linear experts", [row[:2] for row in rows])
+    *_, apart = np.array(rows).T
+    print(f"balance, largest difference to MuJoCo from the same start: {_range(apart, 4)}")
 
 
 def balance_trpo(seeds: Sequence[int]) -> None:
@@ -200,11 +219,10 @@ def balance_trpo(seeds: Sequence[int]) -> None:
 
 
 def _summary(who: str, rows: Sequence[tuple[float, ...]]) -> None:
-    steps, ours, *mujoco = np.array(rows).T
+    steps, returns = np.array(rows).T
     print(
-        f"balance, {who}: {np.sum(ours >= rl_balance.SOLVED)} of {len(rows)} seeds at 9,300 or "
-        f"more after {_range(steps)} steps; return {_range(ours)}"
-        + "".join(f", in MuJoCo {_range(column)}" for column in mujoco)
+        f"balance, {who}: {np.sum(returns >= rl_balance.SOLVED)} of {len(rows)} seeds at 9,300 or "
+        f"more after {_range(steps)} steps; return {_range(returns)}"
     )
 
 
@@ -215,11 +233,15 @@ def _range(values: np.ndarray, digits: int = 0) -> str:
     return f"{middle} ({low} to {high})"
 
 
-TASKS: dict[str, Callable[[Sequence[int]], None]] = {
+# Those with several kinds of agents.
+SWING_UPS: dict[str, Callable[[Sequence[int], Sequence[str]], None]] = {
     "pendulum": partial(swing_up, "pendulum", 614_400),
     "cart_pole_swing_up": partial(swing_up, "cart-pole", 1_024_000),
+    "double_pendulum_backward": partial(double_pendulum, True),
+    "double_pendulum_hanging": partial(double_pendulum, False),
+}
+OTHERS: dict[str, Callable[[Sequence[int]], None]] = {
     "cart_pole_search": cart_pole_search,
-    "double_pendulum_swing_up": double_pendulum_swing_up,
     "cart_pole": cart_pole,
     "balance": balance,
     "balance_trpo": balance_trpo,
@@ -229,13 +251,19 @@ TASKS: dict[str, Callable[[Sequence[int]], None]] = {
 def main() -> None:
     """Print a line for each task."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("task", nargs="*", help=f"of {', '.join(TASKS)}; all by default")
+    tasks = (*SWING_UPS, *OTHERS)
+    parser.add_argument("task", nargs="*", help=f"of {', '.join(tasks)}; all by default")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
+    kinds = ", ".join(map(repr, rl_swing_up.KINDS))
+    parser.add_argument("--kinds", nargs="+", default=(), help=f"of swing-ups: some of {kinds}")
     arguments = parser.parse_args()
     seeds = range(arguments.first, arguments.first + arguments.seeds)
-    for task in arguments.task or TASKS:
-        TASKS[task](seeds)
+    for task in arguments.task or tasks:
+        if task in SWING_UPS:
+            SWING_UPS[task](seeds, arguments.kinds)
+        else:
+            OTHERS[task](seeds)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,13 @@
 """TRPO of sb3-contrib beside our agents, judged by the same episodes."""
 
 import copy
-from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from pinfactory.rl import envs
-
-ID, JUDGE = "InvertedDoublePendulum-v5", envs.DoublePendulum()
+from ._rl_judge import ID, play
 
 
 def train_trpo(
@@ -54,29 +49,3 @@ def train_trpo(
     model.set_parameters(best)
     kept = {f"best_{how}": value for how, value in score(n_judged, seed=1).items()}
     return {**curves, **final, **kept}
-
-
-def play(act: Callable[[np.ndarray], np.ndarray], n_episodes: int, seed: int) -> np.ndarray:
-    """Return the returns of episodes side by side in our double pendulum, which equals MuJoCo's.
-
-    Parameters
-    ----------
-    act
-        From observations, a row for each episode, to actions.
-    """
-    params = envs.replicate(JUDGE.default_params(), n_episodes)
-    keys = jax.random.split(jax.random.key(seed), n_episodes)
-    states, observation = jax.vmap(JUDGE.reset)(keys, params)
-    total, over = np.zeros(n_episodes), np.zeros(n_episodes, bool)
-    while not over.all():
-        actions = jnp.asarray(act(np.asarray(observation)))
-        states, observation, reward, done = _step(keys, states, actions, params)
-        total += np.where(over, 0.0, reward)
-        over |= np.asarray(done)
-    return total
-
-
-@jax.jit
-def _step(keys: Any, states: Any, actions: Any, params: Any) -> tuple[Any, ...]:
-    states, moved = jax.vmap(JUDGE.step)(keys, states, actions, params)
-    return states, moved.observation, moved.reward, moved.done
