@@ -5,19 +5,21 @@
 
     sign        I(sign; M) after the probe, 2 experts
     experts     return on T and T′, before and after 100 updates, for 1, 2, 4, 8, 16 experts
-    paper       the same for 8 experts after 1,000 iterations of 64 tasks
+    paper       the same after 1,000 iterations of 64 tasks
+    between     the same on T and on tasks between T and T′, by which settings are chosen
     twins       the same for 4, 8, 16 experts whose twins answer more strongly than their parents
     stronger    2 experts, all of whose answers are made stronger after training
     probes      return and I(sign; M) with each way to spend the first steps, and with a GRU
     baselines   MAML, ProMP and GrBAL, before and after adaptation
-    model       GrBAL with fewer and shorter plans, but more environment steps
+    model       GrBAL with more environment steps; plans are fewer and shorter while it learns
     families    pendulums and cart-poles, 1 and 2 experts
     regulator   a linear-quadratic regulator that knows its body, after probes of 0 to 5 steps
     table       prints what is in the file
 
 `--only` picks numbers of experts, probes, methods or families. Runs on one core. Every result is
-written to the file as soon as it is there; what is in the file is not run again. Seconds are those
-of the processor, which others on the machine disturb less.
+written to the file as soon as it is there; what is in the file is not run again. Until they divide,
+agents of two and more experts learn the same: that is done once, and kept in a file. Seconds are
+those of the processor, which others on the machine disturb less.
 """
 
 import os
@@ -34,6 +36,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,20 +46,36 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.linalg import solve_discrete_are
 
+from pinfactory.baselines.rl_model import GrBAL
+from pinfactory.callbacks import Callback, Checkpoint
 from pinfactory.experiments.meta_rl import BASELINES, TUNED
+from pinfactory.persistence import save_tree
 from pinfactory.rl.envs import State
 from pinfactory.rl.meta import (
     MetaSpecialistAgent,
+    ParameterFamily,
+    Uniform,
     cart_pole_tasks,
     double_pendulum_new_tasks,
     double_pendulum_tasks,
     pendulum_tasks,
 )
 from pinfactory.rl.meta._information import groups, information_about
+from pinfactory.rl.meta._mind import CHILDHOOD
 
 # New tasks that agents are judged by.
 JUDGED = 512
 T, NEW = double_pendulum_tasks(), double_pendulum_new_tasks()
+# Gravity, motors and starts a little beyond T, not as far as T′.
+BETWEEN = ParameterFamily(
+    T.env,
+    {
+        **T.parameters,
+        "start_position": (0.0, Uniform(-0.2, 0.2), Uniform(-0.2, 0.2)),
+        "gear": Uniform(180.0, 220.0),
+        "gravity": (0.0, Uniform(-6.5, -4.9)),
+    },
+)
 EXPERTS = ("1", "2", "4", "8", "16")
 PROBES = ("shake", "noise", "prior", "expert", "gru")
 FAMILIES: dict[str, dict[str, Any]] = {
@@ -66,13 +85,45 @@ FAMILIES: dict[str, dict[str, Any]] = {
 Row = dict[str, Any]
 
 
+class Until(Callback):
+    """Stops a training after so many iterations."""
+
+    def __init__(self, iteration: float) -> None:
+        self.iteration = iteration
+
+    def chunk(self, progress: Any, run: Any) -> bool:
+        """Say whether that is enough."""
+        return bool(progress.step >= self.iteration)
+
+
+def childhood(agent: MetaSpecialistAgent, iterations: int) -> Path:
+    """Return a file from which an agent of two or more experts goes on just before it divides."""
+    name = f"{agent.seed}_{iterations}.pin"
+    shared, own = Path(f"childhood_{name}"), Path(f"meta_{agent.n_experts}_{name}")
+    like = agent._prepared(iterations)
+    if not shared.exists():
+        part = shared.with_suffix(".part")
+        first = MetaSpecialistAgent(agent.family, **agent._settings | {"n_experts": 2})
+        first.learn(iterations, Until(CHILDHOOD * iterations), checkpoint=part)
+        part.rename(shared)
+
+    def future(run: Any) -> tuple[Any, ...]:
+        hyper = run.state[0].hyper
+        return hyper.n_experts, hyper.generation, hyper.vigour
+
+    run = eqx.tree_at(future, Checkpoint.resume(shared, like), future(like))
+    save_tree(own, run, kind=Checkpoint.KIND)
+    return own
+
+
 def trained(
-    n_experts: int, seed: int, iterations: int, checkpoint: Path | None = None, **settings: Any
+    n_experts: int, seed: int, iterations: int, *, sharing: bool = False, **settings: Any
 ) -> tuple[MetaSpecialistAgent, Row]:
     """Train an agent; agents of one capacity share a compiled program."""
     began = time.process_time()
     settings = {"capacity": 16, "seed": seed, "family": T} | settings
     agent = MetaSpecialistAgent(n_experts=n_experts, **settings)
+    checkpoint = childhood(agent, iterations) if sharing and n_experts > 1 else None
     agent.learn(iterations, checkpoint=checkpoint)
     seconds = time.process_time() - began
     responsibilities, tasks = agent.responsibilities(n_tasks=1024)
@@ -85,11 +136,11 @@ def trained(
     }
 
 
-def judged(agent: MetaSpecialistAgent) -> Row:
-    """Return the mean returns in new tasks of T and of T′."""
+def judged(agent: MetaSpecialistAgent, place: str = "T′", family: Any = NEW) -> Row:
+    """Return the mean returns in new tasks of T and of T′ or another family."""
     return {
-        name: agent.evaluate(family, seed=0, n_tasks=JUDGED).mean
-        for name, family in (("T", T), ("T′", NEW))
+        name: agent.evaluate(tasks, seed=0, n_tasks=JUDGED).mean
+        for name, tasks in (("T", T), (place, family))
     }
 
 
@@ -107,7 +158,7 @@ def probes(kind: str, seed: int, iterations: int) -> Row:
 
 def experts(n_experts: str, seed: int, iterations: int, **settings: Any) -> Row:
     """Judge on T and T′, and on T′ once more after 100 updates."""
-    agent, row = trained(int(n_experts), seed, iterations, **settings)
+    agent, row = trained(int(n_experts), seed, iterations, sharing=True, **settings)
     information = agent.information_
     row["selector_bits"], row["expert_bits"] = information.selector, information.experts
     row["effective_experts"] = information.effective_experts
@@ -119,8 +170,14 @@ def experts(n_experts: str, seed: int, iterations: int, **settings: Any) -> Row:
 
 
 def paper(n_experts: str, seed: int, _: int) -> Row:
-    """Do the same after the paper's 1,000 iterations; a run that was stopped goes on."""
-    return experts(n_experts, seed, 1000, checkpoint=Path(f"paper_{n_experts}_{seed}.pin"))
+    """Do the same after the paper's 1,000 iterations."""
+    return experts(n_experts, seed, 1000)
+
+
+def between(n_experts: str, seed: int, iterations: int) -> Row:
+    """Judge on tasks between T and T′."""
+    agent, row = trained(int(n_experts), seed, iterations, sharing=True)
+    return row | judged(agent, "between", BETWEEN)
 
 
 def twins(n_experts: str, seed: int, iterations: int) -> Row:
@@ -146,13 +203,16 @@ def stronger(_: str, seed: int, iterations: int) -> Row:
     return row
 
 
-def baselines(name: str, seed: int, iterations: int, **settings: Any) -> Row:
+def baselines(name: str, seed: int, iterations: int) -> Row:
     """Judge a baseline before and after it adapts to a task."""
     began = time.process_time()
-    learner: Any = BASELINES[name](T, seed=seed, **TUNED[name], **settings)
-    learner.learn(iterations)
-    row: Row = {"seed": seed, "steps": learner.num_timesteps}
-    row["seconds"] = time.process_time() - began
+    learner = BASELINES[name](T, seed=seed, **TUNED[name]).learn(iterations)
+    return adapting(name, learner, {"seed": seed, "seconds": time.process_time() - began})
+
+
+def adapting(name: str, learner: Any, row: Row) -> Row:
+    """Return the row with mean returns before and after adaptation."""
+    row["steps"] = learner.num_timesteps
     moments: dict[str, Row] = {"before": {"steps": 0}, "after": {"steps": 1}}
     if name == "GrBAL":
         moments = {"before": {"adapting": False}, "after": {"adapting": True}}
@@ -166,8 +226,16 @@ def baselines(name: str, seed: int, iterations: int, **settings: Any) -> Row:
 
 
 def model(name: str, seed: int, iterations: int) -> Row:
-    """Do the same for GrBAL where a step costs a third, with as many tasks as the others have."""
-    return baselines(name, seed, iterations, n_tasks=64, plans=32, horizon=12)
+    """Do the same for GrBAL with as many tasks as the others have.
+
+    So that it can have as many environment steps, too, plans are fewer and shorter while it learns,
+    but not when it is judged.
+    """
+    began = time.process_time()
+    learner = GrBAL(T, seed=seed, n_tasks=64, plans=32, horizon=12, **TUNED[name])
+    learner.learn(iterations)
+    learner._planner = replace(learner._planner, plans=64, horizon=16)
+    return adapting(name, learner, {"seed": seed, "seconds": time.process_time() - began})
 
 
 def families(name: str, seed: int, iterations: int) -> Row:
@@ -228,7 +296,8 @@ def regulator(steps: str, seed: int, _: int) -> Row:
 PARTS: dict[str, tuple[Callable[[str, int, int], Row], tuple[str, ...]]] = {
     "sign": (sign, ("2",)),
     "experts": (experts, EXPERTS),
-    "paper": (paper, ("8",)),
+    "paper": (paper, EXPERTS),
+    "between": (between, EXPERTS),
     "twins": (twins, ("4", "8", "16")),
     "stronger": (stronger, ("2",)),
     "probes": (probes, PROBES),

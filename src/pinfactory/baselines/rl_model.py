@@ -83,31 +83,34 @@ class GrBAL:
         self._model = Model(network, Moments.start(o + a), Moments.start(o + 1))
         self._optimiser = OPTIMISER.init(eqx.filter(network, eqx.is_inexact_array))
         self._random = np.random.default_rng(seed)
-        self._seen: list[tuple[np.ndarray, ...]] = []
+        # Inputs, outputs, and where episodes ended: time comes first, then all tasks ever met.
+        self._seen: tuple[np.ndarray, ...] = (
+            np.zeros((n_steps, 0, o + a), np.float32),
+            np.zeros((n_steps, 0, o + 1), np.float32),
+            np.zeros((n_steps, 0), bool),
+        )
 
     @property
     def num_timesteps(self) -> int:
         """Environment steps taken."""
-        return len(self._seen) * self.n_tasks * self.n_steps
+        return self._seen[2].size
 
     def learn(self, iterations: int) -> "GrBAL":
         """Gather experience by planning, and learn the model from all of it."""
-        window = self._planner.window
         for _ in range(iterations):
-            key = jax.random.fold_in(jax.random.key(self.seed), len(self._seen))
+            key = jax.random.fold_in(jax.random.key(self.seed), self.num_timesteps)
             tasks = self.family.draw(self._random, self.n_tasks)
-            at_random = jnp.asarray(not self._seen)
+            at_random = jnp.asarray(self.num_timesteps == 0)
             x, y, done = _gather(self._planner, self._model, key, tasks, at_random)
             self._model = eqx.tree_at(
                 lambda m: (m.inputs, m.outputs),
                 self._model,
                 (self._model.inputs.update(x), self._model.outputs.update(y)),
             )
-            self._seen.append(tuple(map(np.asarray, (x, y, done))))
-            batches = [self._batch(64, 2 * window) for _ in range(self.gradient_steps)]
-            stacked = tuple(np.stack(part) for part in zip(*batches, strict=True))
+            both = zip(self._seen, (x, y, done), strict=True)
+            self._seen = tuple(np.concatenate(parts, axis=1) for parts in both)
             self._model, self._optimiser = _improve(
-                self._planner, self._model, self._optimiser, *stacked
+                self._planner, self._model, self._optimiser, *self._stretches()
             )
         return self
 
@@ -128,19 +131,15 @@ class GrBAL:
             _play(self._planner, self._model, key, params, jnp.asarray(adapting), limit)
         )
 
-    def _batch(self, n: int, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Draw stretches of experience; the weight is zero after the end of an episode."""
-        x, y, weight = [], [], []
-        for _ in range(n):
-            xs, ys, done = self._seen[self._random.integers(len(self._seen))]
-            first = self._random.integers(len(xs) - length + 1)
-            task = self._random.integers(xs.shape[1])
-            part = slice(first, first + length)
-            x.append(xs[part, task])
-            y.append(ys[part, task])
-            over = np.concatenate([[False], done[part, task][:-1]])
-            weight.append(np.cumsum(over) == 0)
-        return np.stack(x), np.stack(y), np.stack(weight).astype(np.float32)
+    def _stretches(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Draw 64 stretches for every gradient step; weights are zero after an episode's end."""
+        x, y, done = self._seen
+        shape, length = (self.gradient_steps, 64, 1), 2 * self._planner.window
+        first = self._random.integers(len(x) - length + 1, size=shape)
+        task = self._random.integers(x.shape[1], size=shape)
+        part = (first + np.arange(length), task)
+        over = np.concatenate([np.zeros(shape, bool), done[part][..., :-1]], axis=-1)
+        return x[part], y[part], (np.cumsum(over, axis=-1) == 0).astype(np.float32)
 
 
 @eqx.filter_jit

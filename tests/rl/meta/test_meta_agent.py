@@ -143,6 +143,16 @@ def test_a_resumed_training_ends_as_one_that_never_stopped(
         np.testing.assert_array_equal(one, other)
 
 
+def test_in_the_end_most_places_get_a_new_task_in_every_iteration() -> None:
+    # Episodes of pendulums last 200 steps: here none ends by itself.
+    agent = MetaSpecialistAgent(pendulum_tasks(), 2, n_tasks=8, n_steps=4, units=8, hidden=(8,))
+    for iterations, replaced in ((8, 0), (1, 6)):
+        agent.learn(iterations, StopAt(1), report_every=1)
+        assert agent._run is not None
+        over = agent._run.state[1].over[0]
+        assert over.tolist() == [False] * (8 - replaced) + [True] * replaced
+
+
 def test_the_partition_shows_who_takes_which_sign(trained: MetaSpecialistAgent) -> None:
     display = TaskPartitionDisplay.from_agent(trained, parameters=["sign"], n_tasks=200)
     (ax,) = display.axes_

@@ -24,6 +24,8 @@ from ._policy import MetaPolicy, of
 CURIOSITY = 0.25
 # All learning rates fall to this share.
 SLOWEST = 0.02
+# In this share of their places, experts stay with every task until its episode ends.
+STEADY = 0.25
 
 
 class Info(NamedTuple):
@@ -34,7 +36,7 @@ class Info(NamedTuple):
     objective
         Free energy of the tasks that experts learn from, per step, in deviations of the return.
     episode_return
-        Mean return of the last episode in every place for a task.
+        Mean return of the last episode in every place where a task stays until its episode ends.
     information
         Bits that selector and experts paid for with their priors.
     effective_experts
@@ -51,7 +53,9 @@ class MetaLearner(eqx.Module):
     """A learner for `pinfactory.core.training.train`; a batch is the bodies of 2n tasks.
 
     The first n tasks are for the experts, with the expert that the selector chooses. A task stays
-    until its episode ends, then a new one takes its place. The other n are for the selector, the
+    until its episode ends, then a new one takes its place; in more and more places, three quarters
+    of them in the end, a new one comes in every iteration: the better experts are, the longer
+    episodes last, and the less they would see of starts. The other n are for the selector, the
     "second task drawn alike": each is played from the probe on by an expert that the selector
     chooses, or by anyone in a quarter of them. Its free energy teaches the judge, and through it
     the selector, until experts divide. No task serves both.
@@ -114,12 +118,15 @@ class MetaLearner(eqx.Module):
         mind, nats = self._learn(keys[4], mind, lessons, expert, selection)
 
         own = jax.tree.map(lambda leaf: leaf[:n], world)
-        over = jnp.any(trajectory.done[:, :n], axis=0)
-        returns = jnp.where(over, own.tally.last_total, places.returns)
+        ended = jnp.any(trajectory.done[:, :n], axis=0)
+        returns = jnp.where(ended, own.tally.last_total, places.returns)
+        steady = max(1, int(STEADY * n))
+        left = mind.hyper.left(mind.iteration)
+        over = ended | (jnp.arange(n) >= steady + left * (n - steady))
         p_m = Categorical.from_probs(jnp.mean(selection.probs, axis=0))
         info = Info(
             jnp.mean(utility[:, :n]),
-            jnp.mean(returns),
+            jnp.mean(returns[:steady]),
             (jnp.mean(selection.kl(p_m)) * BITS_PER_NAT, nats * BITS_PER_NAT),
             jnp.exp(p_m.entropy()),
         )

@@ -133,7 +133,7 @@ class MetaMind(eqx.Module):
 class TaskWorld(eqx.Module):
     """Tasks that experts learn from: the bodies, who is in charge, and where each one stands.
 
-    `over` marks tasks whose episode has ended; a new task takes their place.
+    `over` marks tasks that are done with; a new task takes their place.
     """
 
     world: World
