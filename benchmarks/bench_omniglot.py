@@ -7,13 +7,21 @@ convolution
 training
     Training tasks per second.
 accuracy RESULTS LEARNER SEED [ROTATIONS [MOST_SHOTS]]
-    Train a learner (a number of experts, a control or the name of a baseline) and score it.
+    Train a learner (a number of experts, a control, "MAML", "Matching Nets" or "pre-training")
+    and score it.
     Controls: "k-means", sixteen experts with fixed tasks; "untrained"; "longer" and "16 longer",
-    one expert and sixteen with twice the steps; "wider", one expert with all directions of
-    sixteen. Results are added to the folder RESULTS at once: a line of `results.jsonl`, and the
-    scores of all tasks. What is there is not measured again.
+    one expert and sixteen with four times the steps; "sharp", sixteen with ten times the β₁;
+    "wider", one expert with all directions of sixteen. Results are added to the folder RESULTS at
+    once: a line of `results.jsonl`, and the scores of all tasks. What is there is not measured
+    again.
 tune RESULTS BASELINE RATE
     Score a baseline with an inner rate, or a learning rate, on validation classes at K = 1.
+vinyals RESULTS LEARNER STEPS [SPLIT]
+    Train "ProtoNets" or "MAML" with four blocks for so many steps and score it on tasks with more
+    than two classes. A run that was stopped goes on from `RESULTS/LEARNER_vinyals_STEPS.pin`.
+voices RESULTS LEARNER SHOTS
+    Compare on validation classes who answers after ten steps: responsible experts, all alike, or
+    one alone, with what they knew beforehand added or not.
 gains RESULTS [OTHER]
     Compare learners with another, task by task; with one expert unless another is named.
 """
@@ -100,7 +108,13 @@ def training() -> None:
 # a task with one shot takes a tenth of the time of one with ten.
 STEPS = {1: 5000, 5: 500, 10: 600}
 BATCH = {1: 16, 5: 8, 10: 8}
-BASELINE_STEPS = {1: 3000, 5: 600, 10: 300}
+# Steps of others' methods. Those of MAML take about as long as the steps of '16 longer'.
+BASELINE_STEPS = {
+    "MAML": {1: 6000, 5: 600, 10: 700},
+    "Matching Nets": {1: 6000, 5: 600, 10: 700},
+    "pre-training": {1: 1000, 5: 300, 10: 300},
+}
+TUNING_STEPS = 600
 TASKS = {1: 16_000, 5: 6_000, 10: 4_000}
 # The learning rate with which experts go on.
 FURTHER_RATE = 2e-3
@@ -152,8 +166,12 @@ def _learner(name: str, shots: int, seed: int, former: Any, saved: Path) -> Any:
     if saved.exists():
         return load(saved)
     if name in BASELINES:
-        return BASELINES[name](max_iter=BASELINE_STEPS[shots], random_state=seed)
-    steps = 1 if name == "untrained" else STEPS[shots] * (2 if "longer" in name else 1)
+        settings = {"max_iter": BASELINE_STEPS[name][shots]}
+        if name != "pre-training":
+            settings["batch_size"] = BATCH[shots]
+        learner = former or BASELINES[name](random_state=seed)
+        return learner.set_params(warm_start=former is not None, **settings)
+    steps = 1 if name == "untrained" else STEPS[shots] * (4 if "longer" in name else 1)
     if former is not None and name != "untrained":
         return former.set_params(
             max_iter=steps,
@@ -166,10 +184,11 @@ def _learner(name: str, shots: int, seed: int, former: Any, saved: Path) -> Any:
         "untrained": {"n_experts": 1},
         "longer": {"n_experts": 1},
         "16 longer": {"n_experts": 16},
+        "sharp": {"n_experts": 16, "beta_selector": 500.0},
         "wider": {"n_experts": 1, "rank": 256},
     }
-    settings = controls[name] if name in controls else {"n_experts": int(name)}
-    return ImageSpecialists(max_iter=steps, batch_size=BATCH[shots], random_state=seed, **settings)
+    kind = controls[name] if name in controls else {"n_experts": int(name)}
+    return ImageSpecialists(max_iter=steps, batch_size=BATCH[shots], random_state=seed, **kind)
 
 
 def tune(folder: str, name: str, rate: str) -> None:
@@ -177,7 +196,7 @@ def tune(folder: str, name: str, rate: str) -> None:
     from pinfactory.experiments.omniglot_table import BASELINES
     from pinfactory.meta.tasks import Omniglot
 
-    learner = BASELINES[name](max_iter=BASELINE_STEPS[1])
+    learner = BASELINES[name](max_iter=TUNING_STEPS)
     which = "inner_rate" if hasattr(learner, "inner_rate") else "learning_rate"
     tasks = Omniglot()
     score = (
@@ -192,16 +211,112 @@ def tune(folder: str, name: str, rate: str) -> None:
     print(found, flush=True)
 
 
+# Classes and drawings of each in the test tasks, and how many there are.
+VINYALS_TESTS = {"ProtoNets": ((5, 1), (5, 5), (20, 1), (20, 5)), "MAML": ((5, 1),)}
+VINYALS_TASKS = 1000
+
+
+def vinyals(folder: str, name: str, steps: str, split: str = "test") -> None:
+    """Train four blocks on tasks with many classes and score them on unseen characters."""
+    from pinfactory.baselines import MAML, PrototypicalNetworks
+    from pinfactory.meta.tasks import Omniglot
+
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    shared: dict[str, Any] = {"strided": True, "max_iter": int(steps)}
+    learner: Any
+    if name == "ProtoNets":
+        learner = PrototypicalNetworks(4, batch_size=1, learning_rate=2e-3, **shared)
+        tasks = Omniglot(60, 1, "vinyals", queries=5)
+    else:
+        learner = MAML(
+            4,
+            batch_size=8,
+            learning_rate=2e-3,
+            inner_rate=0.4,
+            inner_steps=1,
+            test_steps=3,
+            transductive=True,
+            **shared,
+        )
+        tasks = Omniglot(5, 1, "vinyals", queries=3)
+    learner.fit(tasks, checkpoint=Path(folder, f"{name}_vinyals_{steps}.pin"))
+    results = Path(folder, "vinyals.jsonl")
+    lines = results.read_text().splitlines() if results.exists() else []
+    for ways, shots in VINYALS_TESTS[name]:
+        found: dict[str, Any] = {"learner": name, "steps": int(steps), "ways": ways, "shots": shots}
+        if any(found.items() <= json.loads(line).items() and split in line for line in lines):
+            continue
+        tests = Omniglot(ways, shots, "vinyals", queries=5)
+        score = learner.evaluate(tests, VINYALS_TASKS, split=split)
+        found |= {split: score.mean, "error": score.standard_error, "tasks": VINYALS_TASKS}
+        with results.open("a") as file:
+            file.write(json.dumps(found) + "\n")
+        print(found, flush=True)
+
+
+def voices(folder: str, name: str, shots: str) -> None:
+    """Print by how much answers of other mixtures differ from that of responsible experts."""
+    import equinox as eqx
+
+    from pinfactory.meta.experts import Question
+    from pinfactory.meta.source import TaskSource
+    from pinfactory.meta.tasks import Omniglot
+    from pinfactory.persistence import load
+
+    hierarchy = load(Path(folder, f"{name.replace(' ', '-')}_classes_K{shots}_0.pin")).hierarchy_
+    tasks, random = Omniglot(shots=int(shots)), np.random.default_rng(0)
+
+    @eqx.filter_jit
+    def right(hierarchy: Any, source: TaskSource, recipes: Any) -> dict[str, jax.Array]:
+        batch = source.batch(recipes)
+        questions = Question(batch.support, batch.query.x)
+        share = jax.vmap(hierarchy.select)(questions).probs
+        alike = jnp.full_like(share, 1.0 / share.shape[1])
+        before, after = jax.vmap(hierarchy.answers)(questions)
+
+        def score(share: jax.Array, logits: jax.Array) -> jax.Array:
+            probs = jnp.einsum("nm,nmq->nq", share, jax.nn.sigmoid(logits))
+            return 100 * jnp.mean((probs > 0.5) == (batch.query.y == 1), axis=1)
+
+        alone = [score(jnp.zeros_like(share).at[:, m].set(1.0), after) for m in range(len(alike.T))]
+        return {
+            "responsible": score(share, after),
+            "all alike": score(alike, after),
+            "each alone, mean": jnp.mean(jnp.stack(alone), axis=0),
+            "with a quarter of their knowledge": score(share, after + 0.25 * before),
+            "with half of their knowledge": score(share, after + 0.5 * before),
+        }
+
+    parts = [
+        right(hierarchy, TaskSource(tasks), tasks.draw(random, 50, "validation"))
+        for _ in range(4000 // 50 if shots == "1" else 1500 // 50)
+    ]
+    found = {who: np.concatenate([np.asarray(part[who]) for part in parts]) for who in parts[0]}
+    print(f"{name}, K = {shots}, responsible: {found['responsible'].mean():.2f} %")
+    for who, score in found.items():
+        if who != "responsible":
+            _print_gain(who, score - found["responsible"])
+
+
 def gains(folder: str, other: str = "1") -> None:
     """Print by how much learners differ from another of the same seed on the same tasks."""
+    found: dict[str, list[np.ndarray]] = {}
     for path in sorted(Path(folder).glob("*.npz")):
         name, rotations, shots, seed = path.stem.split("_")
         known = Path(folder, f"{other}_{rotations}_{shots}_{seed}.npz")
-        if name == other or not known.exists():
-            continue
-        gain = 100 * (np.load(path)["arr_0"] - np.load(known)["arr_0"])
-        error = gain.std() / np.sqrt(len(gain))
-        print(f"{path.stem:32s} {gain.mean():+6.2f} ± {error:.2f} points", flush=True)
+        if name != other and known.exists():
+            gain = 100 * (np.load(path)["arr_0"] - np.load(known)["arr_0"])
+            found.setdefault(f"{name}_{rotations}_{shots}", []).append(gain)
+            _print_gain(path.stem, gain)
+    # Tasks are the same with every seed.
+    for label, several in found.items():
+        if len(several) > 1:
+            _print_gain(f"{label}, mean of {len(several)} seeds", np.mean(several, axis=0))
+
+
+def _print_gain(label: str, gain: np.ndarray) -> None:
+    error = gain.std() / np.sqrt(len(gain))
+    print(f"{label:40s} {gain.mean():+6.2f} ± {error:.2f} points", flush=True)
 
 
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -210,6 +325,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "accuracy": accuracy,
     "gains": gains,
     "tune": tune,
+    "vinyals": vinyals,
+    "voices": voices,
 }
 
 if __name__ == "__main__":

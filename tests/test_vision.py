@@ -89,16 +89,19 @@ def test_stored_moments_get_no_gradient(images: np.ndarray) -> None:
     assert gradient.weight.any()
 
 
-def test_four_blocks_equal_torch(images: np.ndarray) -> None:
+@pytest.mark.parametrize("stride", [1, 2])
+def test_four_blocks_equal_torch(images: np.ndarray, stride: int) -> None:
+    """Images are halved by maxima, or by the convolutions themselves."""
     torch = pytest.importorskip("torch")
-    network = FourBlocks.start(key=KEY, filters=8)
+    network = FourBlocks.start(key=KEY, filters=8, stride=stride)
     layers = []
     for n, block in enumerate(network.blocks):
-        conv = torch.nn.Conv2d(1 if n == 0 else 8, 8, 3, padding=1)
+        conv = torch.nn.Conv2d(1 if n == 0 else 8, 8, 3, padding=1, stride=stride)
         weight = np.asarray(block.convolution.weight).reshape(3, 3, -1, 8).transpose(3, 2, 0, 1)
         conv.weight.data = torch.tensor(weight.copy())
         conv.bias.data.zero_()
-        layers += [conv, torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.MaxPool2d(2)]
+        layers += [conv, torch.nn.BatchNorm2d(8), torch.nn.ReLU()]
+        layers += [torch.nn.MaxPool2d(2)] if stride == 1 else []
     oracle = torch.nn.Sequential(*layers).train()
     with torch.no_grad():
         expected = oracle(torch.tensor(images)[:, None]).numpy()

@@ -11,6 +11,7 @@ import pytest
 from pinfactory import networks
 from pinfactory.baselines import ANIL, MAML, MatchingNetworks, PreTraining, PrototypicalNetworks
 from pinfactory.baselines._metric import MatchingModel, PrototypicalModel
+from pinfactory.callbacks import Checkpoint
 from pinfactory.meta.experts import HeadedNetwork
 from pinfactory.meta.tasks import ArrayTasks, Samples
 
@@ -99,6 +100,17 @@ def test_prototypes_are_class_means(network: HeadedNetwork) -> None:
     np.testing.assert_allclose(logits, [[-1.0, -10.0]], atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", [PrototypicalModel, MatchingModel])
+def test_a_new_task_may_have_fewer_classes_than_those_of_training(
+    network: HeadedNetwork, kind: Any
+) -> None:
+    three = eqx.tree_at(lambda n: n.head, network, networks.linear(2, 3, key=jax.random.key(0)))
+    support, query = Samples(images([[0, 1], [2, 0]]), jnp.asarray([0, 1])), images([[1, 3]])
+    logits = kind(three, jnp.asarray(0.0))(support, query)
+    np.testing.assert_allclose(logits[:, :2], kind(network, jnp.asarray(0.0))(support, query))
+    assert logits[0, 2] == -np.inf
+
+
 def test_matching_weighs_labels_by_cosines(network: HeadedNetwork) -> None:
     support = Samples(images([[3, 0], [1, 1], [0, 2]]), jnp.asarray([0, 0, 1]))
     model = MatchingModel(network, jnp.asarray(0.0))
@@ -124,6 +136,31 @@ def test_the_same_seed_gives_the_same_learner(tasks: Bars) -> None:
         PrototypicalNetworks(max_iter=5, random_state=3).fit(tasks).model_ for _ in range(2)
     )
     assert eqx.tree_equal(one, two)
+
+
+def test_training_goes_on_from_its_checkpoint(tasks: Bars, tmp_path: Any) -> None:
+    """A run that is stopped half-way ends where one in a single go does."""
+    settings: dict[str, Any] = {"max_iter": 150, "batch_size": 2}
+
+    class Stopped(PrototypicalNetworks):
+        def _train(self, *arguments: Any) -> Any:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(Checkpoint, "chunk", lambda *rest: stop(*rest) or True)
+                return super()._train(*arguments)
+
+    stop, file = Checkpoint.chunk, tmp_path / "half.pin"
+    Stopped(**settings).fit(tasks, checkpoint=file)
+    resumed = PrototypicalNetworks(**settings).fit(tasks, checkpoint=file)
+    assert resumed.history_[0].step > 100
+    assert eqx.tree_equal(resumed.model_, PrototypicalNetworks(**settings).fit(tasks).model_)
+
+
+def test_a_warm_start_goes_on_from_what_was_learned(tasks: Bars) -> None:
+    """Steps of no size leave the model as it was, whatever adapting to new tasks needs."""
+    learner = MAML(inner_rate=0.003, inner_steps=1, test_steps=3, max_iter=3, batch_size=2)
+    first = learner.fit(tasks).model_
+    learner.set_params(warm_start=True, learning_rate=0.0, max_iter=1).fit(tasks)
+    assert eqx.tree_equal(learner.model_, first)
 
 
 def test_pre_training_needs_labels(tasks: Bars) -> None:

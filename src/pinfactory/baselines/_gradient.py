@@ -84,6 +84,8 @@ class MAML(FewShotBaseline):
         batch_size: int = 16,
         learning_rate: float = 1e-3,
         transductive: bool = False,
+        strided: bool = False,
+        warm_start: bool = False,
         verbose: bool = False,
         random_state: int = 0,
     ) -> None:
@@ -93,6 +95,8 @@ class MAML(FewShotBaseline):
             batch_size=batch_size,
             learning_rate=learning_rate,
             transductive=transductive,
+            strided=strided,
+            warm_start=warm_start,
             verbose=verbose,
             random_state=random_state,
         )

@@ -40,19 +40,20 @@ class MetricModel(FewShotModel):
 
     @property
     def n_ways(self) -> int:
-        """Number of classes."""
+        """Number of classes in training; a new task may have fewer."""
         return self.embedding.head.weight.shape[0]
 
 
 class PrototypicalModel(MetricModel):
-    """Logits are negative squared distances to the means of the classes."""
+    """Logits are negative squared distances to the means of the classes that occur."""
 
     def __call__(self, support: Samples, query: Float[Array, "q h w"]) -> Float[Array, "q ways"]:
         known, asked = self.features(support, query)
         member = jax.nn.one_hot(support.y, self.n_ways)
-        prototypes = member.T @ known / member.sum(axis=0)[:, None]
+        count = member.sum(axis=0)
+        prototypes = member.T @ known / jnp.maximum(count, 1.0)[:, None]
         distance = jnp.sum((asked[:, None] - prototypes) ** 2, axis=-1)
-        return -jnp.exp(self.log_scale) * distance
+        return jnp.where(count > 0.0, -jnp.exp(self.log_scale) * distance, -jnp.inf)
 
 
 class MatchingModel(MetricModel):

@@ -1,6 +1,7 @@
 """Pre-training on all classes at once, then a few gradient steps on a new task."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -70,6 +71,8 @@ class PreTraining(FewShotBaseline):
         batch_size: int = 128,
         learning_rate: float = 1e-3,
         transductive: bool = False,
+        strided: bool = False,
+        warm_start: bool = False,
         verbose: bool = False,
         random_state: int = 0,
     ) -> None:
@@ -79,14 +82,16 @@ class PreTraining(FewShotBaseline):
             batch_size=batch_size,
             learning_rate=learning_rate,
             transductive=transductive,
+            strided=strided,
+            warm_start=warm_start,
             verbose=verbose,
             random_state=random_state,
         )
         self.test_steps = test_steps
         self.inner_rates = inner_rates
 
-    def fit(self, tasks: Tasks) -> "PreTraining":
-        """Learn to tell all training classes apart."""
+    def fit(self, tasks: Tasks, *, checkpoint: str | Path | None = None) -> "PreTraining":
+        """Learn to tell all training classes apart; parameters as in `FewShotBaseline.fit`."""
         if not hasattr(tasks, "labelled"):
             raise TypeError(
                 "`tasks` must have a method `labelled` that returns all images with their "
@@ -98,7 +103,7 @@ class PreTraining(FewShotBaseline):
         start = self._network(some, int(labels.max()) + 1, keys[0])
         source = LabelledSource(jax.device_put(images), jax.device_put(labels))
         batches = Epochs(len(images), self.batch_size)
-        trained = self._train(Descent(class_loss), start, source, batches)
+        trained = self._train(Descent(class_loss), start, source, batches, checkpoint)
         network = headed(trained.features, trained.head.weight.shape[1], n_ways, keys[1])
         scores = []
         for rate in self.inner_rates:

@@ -57,11 +57,11 @@ BITS_TARGET = 2.5
 
 BASELINES: dict[str, Callable[..., Any]] = {
     "pre-training": PreTraining,
-    "MAML": partial(MAML, inner_rate=0.003),
+    "MAML": partial(MAML, inner_rate=0.01),
     "ANIL": partial(ANIL, inner_rate=0.003),
     "Matching Nets": partial(MatchingNetworks, learning_rate=0.01),
     "ProtoNets": PrototypicalNetworks,
-    "MAML, four blocks": partial(MAML, 4, inner_rate=0.1, transductive=True),
+    "MAML, four blocks": partial(MAML, 4, inner_rate=0.1, transductive=True, strided=True),
     "Matching Nets, four blocks": partial(MatchingNetworks, 4),
     "ProtoNets, four blocks": partial(PrototypicalNetworks, 4),
 }
@@ -81,7 +81,7 @@ class Settings:
     controls: tuple[str, ...] = CONTROLS
     baselines: tuple[str, ...] = tuple(BASELINES)
     max_iter: int = 20_000
-    further_iter: int = 3_000
+    further_iter: int = 2_400
     baseline_iter: int = 20_000
     n_tasks: int = 4000
     folder: str | None = None
@@ -155,21 +155,22 @@ def _fit(
 
 
 def _trained(settings: Settings, name: str, make: Callable[..., Any], tasks: Omniglot) -> Any:
-    """Train a learner; committees begin with tasks of one shot, whose steps are the quickest."""
+    """Train a learner; committees go from tasks of one shot, the quickest, to those of more."""
     if name in BASELINES:
         return make(max_iter=settings.baseline_iter).fit(tasks)
     if name == "untrained":
         return make(max_iter=1).fit(tasks)
-    one = Omniglot(rotations=tasks.rotations, folder=settings.folder)
-    learner = make(max_iter=settings.max_iter).fit(one)
-    if tasks.shots == 1:
-        return learner
-    return learner.set_params(
-        max_iter=settings.further_iter,
-        batch_size=FURTHER_BATCH,
-        learning_rate=FURTHER_RATE,
-        warm_start=True,
-    ).fit(tasks)
+    learner = make(max_iter=settings.max_iter)
+    for shots in sorted({1, *settings.shots}):
+        if shots <= tasks.shots:
+            learner.fit(Omniglot(shots=shots, rotations=tasks.rotations, folder=settings.folder))
+            learner.set_params(
+                max_iter=settings.further_iter,
+                batch_size=FURTHER_BATCH,
+                learning_rate=FURTHER_RATE,
+                warm_start=True,
+            )
+    return learner
 
 
 def measures(results: Results) -> list[Measure]:

@@ -104,8 +104,9 @@ class Moments(NamedTuple):
 class Block(eqx.Module):
     """Convolution of 3 × 3 pixels, batch normalisation, ReLU, maxima over 2 × 2 pixels.
 
-    Without stored moments, samples are normalised by the moments of all that the caller vmaps
-    together under the axis name "samples".
+    A convolution with stride 2 halves the image by itself, and there are no maxima. Without stored
+    moments, samples are normalised by the moments of all that the caller vmaps together under the
+    axis name "samples".
     """
 
     convolution: Convolution
@@ -114,10 +115,10 @@ class Block(eqx.Module):
     moments: Moments | None
 
     @classmethod
-    def start(cls, channels: int, filters: int, *, key: Key[Array, ""]) -> "Block":
+    def start(cls, channels: int, filters: int, *, key: Key[Array, ""], stride: int = 1) -> "Block":
         """Begin with random filters and no stored moments."""
         gain, shift = np.ones(filters, np.float32), np.zeros(filters, np.float32)
-        convolution = Convolution.start(channels, filters, key=key)
+        convolution = Convolution.start(channels, filters, key=key, stride=stride)
         return cls(convolution, jax.device_put(gain), jax.device_put(shift), None)
 
     def __call__(self, image: Float[Array, "h w c"]) -> tuple[Float[Array, "a b f"], Moments]:
@@ -130,8 +131,8 @@ class Block(eqx.Module):
         else:
             moments = jax.lax.stop_gradient(self.moments)
         scale = self.gain / jnp.sqrt(moments.variance + EPSILON)
-        normal = (outputs - moments.mean) * scale + self.shift
-        return max_pool(jax.nn.relu(normal)), moments
+        active = jax.nn.relu((outputs - moments.mean) * scale + self.shift)
+        return (max_pool(active) if self.convolution.stride == 1 else active), moments
 
 
 class FourBlocks(eqx.Module):
@@ -143,17 +144,25 @@ class FourBlocks(eqx.Module):
     blocks: tuple[Block, ...]
 
     @classmethod
-    def start(cls, *, key: Key[Array, ""], filters: int = 64, n_blocks: int = 4) -> "FourBlocks":
+    def start(
+        cls, *, key: Key[Array, ""], filters: int = 64, n_blocks: int = 4, stride: int = 1
+    ) -> "FourBlocks":
         """Begin with random filters."""
         channels = [1] + [filters] * (n_blocks - 1)
         keys = jax.random.split(key, n_blocks)
         return cls(
-            tuple(Block.start(c, filters, key=k) for c, k in zip(channels, keys, strict=True))
+            tuple(
+                Block.start(c, filters, key=k, stride=stride)
+                for c, k in zip(channels, keys, strict=True)
+            )
         )
 
     def size(self, side: int = 28) -> int:
         """Return how many features an image has."""
-        return (side // 2 ** len(self.blocks)) ** 2 * len(self.blocks[-1].gain)
+        for block in self.blocks:
+            # Maxima leave out an odd last row, a convolution with stride 2 does not.
+            side = side // 2 if block.convolution.stride == 1 else -(-side // 2)
+        return side**2 * len(self.blocks[-1].gain)
 
     def __call__(
         self, image: Float[Array, "h w"], *, key: Key[Array, ""] | None = None
