@@ -21,15 +21,15 @@ WHOLE: tuple[tuple[Any, float], ...] = ((None, 1.0),)
 class Record(Callback):
     """Evaluates an agent at every report, writes down its bits and priors, and keeps the best.
 
-    The best is the one with the largest deterministic return, in the environment that the agent is
-    in when this is made.
+    The best is the one with the largest deterministic return, and of several the one with the
+    largest stochastic return, in the environment that the agent is in when this is made.
     """
 
     def __init__(self, agent: SpecialistAgent, n_episodes: int) -> None:
         self.agent, self.n_episodes = agent, n_episodes
         self.play = agent._place.play
         self.curves: dict[str, list[Any]] = {name: [] for name in (*CURVES, "steps", "prior")}
-        self.best, self._highest = agent.mind.policy, -np.inf
+        self.best, self._highest = agent.mind.policy, (-np.inf, -np.inf)
 
     def chunk(self, progress: Progress, run: Run) -> None:
         curves, prior = self.curves, self.agent.mind.priors.stages[0].family
@@ -37,7 +37,7 @@ class Record(Callback):
         for name, sure in (("deterministic", True), ("stochastic", False)):
             episodes = self.play(self.agent.mind.policy, self.n_episodes, sure, seed=0)
             curves[name].append(float(np.mean(episodes.returns)))
-        if (now := curves["deterministic"][-1]) > self._highest:
+        if (now := (curves["deterministic"][-1], curves["stochastic"][-1])) > self._highest:
             self.best, self._highest = self.agent.mind.policy, now
         information = self.agent.information_
         curves["selector_bits"].append(information.selector)
