@@ -19,14 +19,13 @@ def test_planning_with_an_adapted_model_comes_close_to_the_best_controller() -> 
         hidden=(32, 32),
         gradient_steps=100,
     )
-    learner.learn(8)
+    learner.learn(32)
     adapted = learner.evaluate(n_tasks=128).mean()
     fixed = learner.evaluate(n_tasks=128, adapting=False).mean()
-    # It finds out the sign by its own actions, so it may lose a few steps; of a wrong model it is
-    # twenty times as much.
-    assert adapted > best_return(shakes=2) - 1.2
+    # It finds out the sign by its own actions, so it may lose a step or two.
+    assert adapted > best_return(shakes=2) - 0.5
     assert fixed < -20 / 3
-    assert learner.num_timesteps == 8 * 16 * 40
+    assert learner.num_timesteps == 32 * 16 * 40
 
 
 def test_plans_need_actions_in_a_box() -> None:

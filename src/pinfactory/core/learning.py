@@ -179,10 +179,10 @@ def _joined(tree: PyTree[Array]) -> Float[Array, " parameters"]:
     part it comes.
     """
     parts = [jnp.ravel(leaf) for leaf in jax.tree.leaves(tree)]
-    starts = np.cumsum([0, *map(len, parts)])
-    joined = jnp.zeros(starts[-1], jnp.result_type(*parts))
-    for start, part in zip(starts, parts, strict=False):
-        joined = jax.lax.dynamic_update_slice(joined, part, (int(start),))
+    ends = np.cumsum([len(part) for part in parts])
+    joined = jnp.zeros(ends[-1], jnp.result_type(*parts))
+    for end, part in zip(ends, parts, strict=True):
+        joined = jax.lax.dynamic_update_slice(joined, part, (int(end) - len(part),))
     return joined
 
 
