@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jaxtyping import PyTree
+from sklearn.base import clone
 
 from pinfactory.meta.evaluation import answers
 from pinfactory.meta.experts import Question
@@ -80,8 +81,11 @@ def test_likelihood_is_ordered_by_sample_then_expert() -> None:
     np.testing.assert_allclose(got, expected, rtol=1e-5)
 
 
-def test_the_selector_sees_positives_alone_in_any_order(rng: np.random.Generator) -> None:
-    encoder = PositivesEncoder.start(key=jax.random.key(0))
+@pytest.mark.parametrize("pool", ["max", "mean", "min"])
+def test_the_selector_sees_positives_alone_in_any_order(
+    rng: np.random.Generator, pool: Any
+) -> None:
+    encoder = PositivesEncoder.start(key=jax.random.key(0), pool=pool)
     x = jnp.asarray(rng.random((4, 28, 28)), jnp.float32)
     code = encoder(Samples(x, jnp.asarray([1, 1, 0, 0])))
     other = x.at[2:].set(0.5)
@@ -169,15 +173,44 @@ def test_the_best_expert_alone_answers_as_in_the_committee(
     np.testing.assert_allclose(alone, together[2], atol=1e-4)
 
 
-def test_predict_and_responsibilities_of_ones_own_task(
+def test_adapting_gives_an_ordinary_classifier_with_labels_of_any_type(
     specialists: ImageSpecialists, tasks: ArrayTasks
 ) -> None:
     x = np.asarray(tasks.x).reshape(-1, N_DRAWINGS, SIDE, SIDE)
-    support, labels = np.concatenate([x[0, :2], x[30, :2]]), [1, 1, 0, 0]
-    found = specialists.predict(support, labels, np.concatenate([x[0, 4:], x[30, 4:]]))
-    assert np.mean(found == np.repeat([1, 0], N_DRAWINGS - 4)) > 0.9
-    share = specialists.responsibilities(support, labels)
+    support, query = (np.concatenate([x[0, part], x[30, part]]) for part in np.s_[:2, 4:])
+    labels, asked = np.repeat(["this", "other"], 2), np.repeat(["this", "other"], N_DRAWINGS - 4)
+    adapted = clone(specialists.adapt(support, labels)).fit(support, labels)
+    assert adapted.classes_.tolist() == ["other", "this"]
+    assert adapted.score(query, asked) > 0.9
+    np.testing.assert_allclose(adapted.predict_proba(query).sum(axis=1), 1.0)
+    # The larger label is the class to be recognised.
+    codes = (labels == "this").astype(int)
+    found = specialists.predict(support, codes, query)
+    np.testing.assert_array_equal(found == 1, adapted.predict(query) == "this")
+    share = specialists.responsibilities(support, codes)
+    np.testing.assert_array_equal(share, adapted.responsibilities_)
     assert share.sum() == pytest.approx(1.0)
+
+
+def test_bad_support_sets_are_refused(specialists: ImageSpecialists, question: Question) -> None:
+    x = np.asarray(question.support.x)
+    with pytest.raises(ValueError, match=r"each of 2 classes, .* but got 1: \[1\]"):
+        specialists.adapt(x, [1, 1, 1, 1])
+    with pytest.raises(ValueError, match=r"label for each of the 4 samples, but got 3"):
+        specialists.adapt(x, [1, 0, 0])
+    with pytest.raises(ValueError, match=r"samples of shape \(28, 28\), .* \(4, 14, 28\)"):
+        specialists.adapt(x[:, ::2], [1, 1, 0, 0])
+    with pytest.raises(ValueError, match="`inner_steps` must be an integer of at least 0"):
+        specialists.adapt(x, [1, 1, 0, 0], inner_steps=-1)
+
+
+def test_information_is_measured_in_training_tasks(
+    specialists: ImageSpecialists, tasks: ArrayTasks
+) -> None:
+    again = specialists.information(tasks, split="train")
+    assert specialists.information_.selector == pytest.approx(float(again.selectors[0]), abs=1e-4)
+    # Two classes are one bit, and nobody can tell more of an image than that.
+    assert 0.0 < specialists.information_.experts < 1.0
 
 
 def test_a_saved_learner_answers_as_before(
@@ -185,6 +218,7 @@ def test_a_saved_learner_answers_as_before(
 ) -> None:
     specialists.save(tmp_path / "experts.pin")
     again = load(tmp_path / "experts.pin")
+    assert again.information_.selector == specialists.information_.selector
     np.testing.assert_array_equal(
         again.evaluate(tasks, 250).scores, specialists.evaluate(tasks, 250).scores
     )
@@ -227,17 +261,36 @@ def test_more_than_two_classes_are_refused() -> None:
         ImageSpecialists(max_iter=1).fit(three)
 
 
-def test_an_unknown_selection_is_refused(tasks: ArrayTasks) -> None:
-    with pytest.raises(ValueError, match="`selection` must be 'free energy' or 'k-means'"):
-        ImageSpecialists(selection="dice").fit(tasks)
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"selection": "dice"}, "`selection` must be one of 'free energy', 'k-means'"),
+        ({"embedding": "eyes"}, "`embedding` must be one of 'learned', 'autoencoder'"),
+        ({"embedding_pool": "sum"}, "`embedding_pool` must be one of 'max', 'mean', 'min'"),
+        ({"n_experts": 0}, "`n_experts` must be an integer of at least 1, but got 0"),
+        ({"beta_selector": 0.0}, "`beta_selector` must be a number above 0"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(
+    tasks: ArrayTasks, wrong: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        ImageSpecialists(**wrong).fit(tasks)
 
 
 @pytest.mark.slow
-def test_tasks_may_be_assigned_by_k_means(tasks: ArrayTasks) -> None:
-    """Each of four clusters gets tasks, and what is fixed stays as k-means left it."""
+@pytest.mark.parametrize(
+    "selection", [{"selection": "k-means"}, {"embedding": "autoencoder", "embedding_pool": "mean"}]
+)
+def test_tasks_may_be_told_apart_by_an_autoencoder(
+    tasks: ArrayTasks, selection: dict[str, Any], tmp_path: Path
+) -> None:
+    """Four families are 2 bits, whoever learns by them; what is fixed is stored as well."""
     learner = ImageSpecialists(
-        4, selection="k-means", max_iter=100, filters=8, rank=4, autoencoder_iter=200
+        4, max_iter=200, filters=8, rank=4, autoencoder_iter=200, **selection
     ).fit(tasks)
-    information = learner.information(tasks, 300, split="train")
-    assert information.selectors[0] > 1.5
-    assert learner.evaluate(tasks, 300).mean > 0.9
+    assert learner.information(tasks, 300, split="train").selectors[0] > 1.2
+    assert learner.evaluate(tasks, 250).mean > 0.9
+    learner.save(tmp_path / "experts.pin")
+    again = load(tmp_path / "experts.pin").evaluate(tasks, 250).scores
+    np.testing.assert_array_equal(again, learner.evaluate(tasks, 250).scores)

@@ -1,5 +1,6 @@
 """Few-shot baselines on small images whose classes are easy, and on tasks with known answers."""
 
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -7,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from pinfactory import networks
 from pinfactory.baselines import ANIL, MAML, MatchingNetworks, PreTraining, PrototypicalNetworks
@@ -14,6 +16,7 @@ from pinfactory.baselines._metric import MatchingModel, PrototypicalModel
 from pinfactory.callbacks import Checkpoint
 from pinfactory.meta.experts import HeadedNetwork
 from pinfactory.meta.tasks import ArrayTasks, Samples
+from pinfactory.persistence import load
 
 SIDE, N_CLASSES, N_DRAWINGS = 16, 24, 12
 
@@ -63,15 +66,24 @@ FAST: dict[str, Any] = {"max_iter": 60, "batch_size": 4, "learning_rate": 3e-3}
     ],
     ids=lambda learner: type(learner).__name__,
 )
-def test_one_block_learns_to_learn(learner: Any, tasks: Bars) -> None:
+def test_one_block_learns_to_learn_and_is_stored(learner: Any, tasks: Bars, tmp_path: Path) -> None:
     evaluation = learner.fit(tasks).evaluate(tasks, 150)
     assert evaluation.mean > 0.9
     assert len(evaluation.scores) == 150
+    learner.save(tmp_path / "learner.pin")
+    again = load(tmp_path / "learner.pin")
+    np.testing.assert_array_equal(again.evaluate(tasks, 150).scores, evaluation.scores)
+    # With steps of no size a warm start shows whether all that was learned is there.
+    still = {"warm_start": True, "learning_rate": 0.0, "max_iter": 1}
+    scores = again.set_params(**still).fit(tasks).evaluate(tasks, 150).scores
+    np.testing.assert_array_equal(scores, evaluation.scores)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [PrototypicalNetworks, MatchingNetworks])
-def test_four_blocks_learn_and_store_their_statistics(kind: Any, tasks: Bars) -> None:
+def test_four_blocks_learn_and_store_their_statistics(
+    kind: Any, tasks: Bars, tmp_path: Path
+) -> None:
     learner = kind(4, **FAST).fit(tasks)
     assert learner.evaluate(tasks, 50).mean > 0.9
     x = np.asarray(tasks.x)
@@ -79,6 +91,9 @@ def test_four_blocks_learn_and_store_their_statistics(kind: Any, tasks: Bars) ->
     together = learner.predict(support, labels, x[2:8])
     alone = [learner.predict(support, labels, x[i : i + 1])[0] for i in range(2, 8)]
     np.testing.assert_array_equal(together, alone)
+    learner.save(tmp_path / "learner.pin")
+    again = load(tmp_path / "learner.pin").adapt(support, labels).predict_proba(x[2:8])
+    np.testing.assert_array_equal(again, learner.adapt(support, labels).predict_proba(x[2:8]))
 
 
 @pytest.fixture
@@ -121,14 +136,30 @@ def test_matching_weighs_labels_by_cosines(network: HeadedNetwork) -> None:
     np.testing.assert_allclose(np.exp(logits[0]), expected, rtol=1e-5)
 
 
-def test_predict_answers_a_task_of_ones_own(tasks: Bars) -> None:
-    learner = PrototypicalNetworks(**FAST).fit(tasks)
-    rows = [np.flatnonzero(bar_labels() == label) for label in tasks.classes("test")[:2]]
+@pytest.mark.parametrize(
+    "learner",
+    [PrototypicalNetworks(**FAST), MAML(inner_rate=0.003, inner_steps=2, **FAST)],
+    ids=lambda learner: type(learner).__name__,
+)
+def test_adapting_gives_an_ordinary_classifier(learner: Any, tasks: Bars) -> None:
+    """Labels of any type, and a task with fewer classes than those of training."""
+    three = Bars(tasks.x, bar_labels(), ways=3, shots=2, queries=3, validation=0.2, test=0.3)
+    learner.fit(three)
+    rows = [np.flatnonzero(bar_labels() == label) for label in three.classes("test")[:2]]
     x = np.asarray(tasks.x)
-    support = np.concatenate([x[rows[0][:3]], x[rows[1][:3]]])
-    query = np.concatenate([x[rows[0][3:]], x[rows[1][3:]]])
+    support, query = (np.concatenate([x[row[part]] for row in rows]) for part in np.s_[:3, 3:])
+    names = np.asarray(["left", "right"])
+    adapted = clone(learner.adapt(support, names.repeat(3))).fit(support, names.repeat(3))
+    assert adapted.score(query, names.repeat(N_DRAWINGS - 3)) > 0.85
+    probs = adapted.predict_proba(query)
+    assert probs.shape == (len(query), 2)
+    np.testing.assert_allclose(probs.sum(axis=1), 1.0)
     found = learner.predict(support, [0, 0, 0, 1, 1, 1], query)
-    assert np.mean(found == np.repeat([0, 1], N_DRAWINGS - 3)) > 0.85
+    np.testing.assert_array_equal(names[found], adapted.predict(query))
+    with pytest.raises(ValueError, match=r"each of 2 to 3 classes, .* but got 4"):
+        learner.adapt(support, [0, 1, 2, 3, 3, 3])
+    with pytest.raises(ValueError, match=r"shape \(16, 16\), .* but got an array of shape"):
+        learner.adapt(support[:, 1:], names.repeat(3))
 
 
 def test_the_same_seed_gives_the_same_learner(tasks: Bars) -> None:

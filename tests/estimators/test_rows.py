@@ -1,10 +1,9 @@
 import numpy as np
-import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from pinfactory.estimators._rows import distinct, padded, padded_length
+from pinfactory.estimators._rows import distinct
 
 SMALL = st.integers(-2, 2).map(float)
 
@@ -60,22 +59,3 @@ def test_minus_zero_is_zero():
 def test_a_large_grid_has_no_two_rows_with_one_hash():
     grid = np.stack(np.meshgrid(*[np.arange(60.0)] * 3), -1).reshape(-1, 3)
     assert len(distinct(grid[:, :2], grid[:, 2], np.ones(len(grid))).position) == len(grid)
-
-
-@given(st.integers(1, 10**7))
-def test_padding_adds_at_most_half_and_lengths_are_few(n):
-    length = padded_length(n)
-    assert n <= length <= max(64, 1.5 * n)
-    assert padded_length(length) == length
-
-
-def test_padding_keeps_the_rows_and_appends_zeros():
-    rows = padded(np.ones((3, 2), np.float32), 5)
-    assert rows.dtype == np.float32
-    assert rows.tolist() == [[1, 1]] * 3 + [[0, 0]] * 2
-
-
-@pytest.mark.parametrize("n", [64, 96])
-def test_rows_of_the_right_number_are_not_copied(n):
-    rows = np.ones((n, 1))
-    assert padded(rows, padded_length(n)) is rows

@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ._adapted import AdaptedBaseline
     from ._gradient import ANIL, MAML
     from ._metric import MatchingNetworks, PrototypicalNetworks
     from ._pretraining import PreTraining
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ANIL",
     "MAML",
+    "AdaptedBaseline",
     "GrBAL",
     "MAMLPolicy",
     "MatchingNetworks",
@@ -23,6 +25,7 @@ __all__ = [
 
 _HOMES = {
     "ANIL": "_gradient",
+    "AdaptedBaseline": "_adapted",
     "MAML": "_gradient",
     "MatchingNetworks": "_metric",
     "PreTraining": "_pretraining",

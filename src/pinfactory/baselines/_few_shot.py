@@ -1,6 +1,7 @@
 """What few-shot baselines share: a network, training on tasks, evaluation on new ones."""
 
 from abc import abstractmethod
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,21 +9,24 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key, PyTree
+from jaxtyping import Array, Float, Key, PyTree
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from pinfactory import networks
+from pinfactory import settings as check
 from pinfactory.callbacks import Checkpoint, ProgressBar
 from pinfactory.core.batches import Source
 from pinfactory.core.hierarchy import pick, stack
 from pinfactory.core.training import Callback, Run, train
-from pinfactory.meta.evaluation import Evaluation
+from pinfactory.meta.evaluation import Evaluation, score_tasks
 from pinfactory.meta.experts import HeadedNetwork
 from pinfactory.meta.source import Recipes, TaskSource
 from pinfactory.meta.tasks import Samples, Tasks
+from pinfactory.persistence import save_model
 from pinfactory.vision import FourBlocks, OneBlock
 
+from ._adapted import AdaptedBaseline
 from ._training import Descent, DescentState, episode_loss
 
 # Images that stored statistics are taken from.
@@ -78,6 +82,8 @@ class FewShotBaseline(BaseEstimator):
     """
 
     model_: FewShotModel
+    input_shape_: tuple[int, ...]
+    n_outputs_: int
     _learned: PyTree
 
     def __init__(
@@ -127,6 +133,7 @@ class FewShotBaseline(BaseEstimator):
             Recipes(tasks, self.batch_size),
             checkpoint,
         )
+        self.input_shape_, self.n_outputs_ = images.shape[1:], n_ways
         self._settle(images)
         return self
 
@@ -134,27 +141,73 @@ class FewShotBaseline(BaseEstimator):
         self, tasks: Tasks, n_tasks: int = 1000, *, split: str = "test", seed: int = 0
     ) -> Evaluation:
         """Return the accuracy in new tasks; the same seed gives the same tasks to every learner."""
-        check_is_fitted(self)
-        source, random, parts = TaskSource(tasks), np.random.default_rng(seed), []
-        for start in range(0, n_tasks, BLOCK):
-            scores = _accuracies(self.model_, source, tasks.draw(random, BLOCK, split))
-            parts.append(np.asarray(scores, float)[: n_tasks - start])
-        return Evaluation(np.concatenate(parts))
+        check_is_fitted(self, "model_")
 
-    def predict(self, X_support: Any, y_support: Any, X: Any) -> Int[np.ndarray, " n"]:
+        def score(source: Source, recipes: PyTree) -> Float[Array, " n"]:
+            return _accuracies(self.model_, source, recipes)
+
+        number = check.integer("n_tasks", n_tasks, 2)
+        return score_tasks(score, tasks, number, split=split, seed=seed, block=BLOCK)
+
+    def adapt(self, X: Any, y: Any) -> AdaptedBaseline:
+        """Fit to one task.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, height, width)
+            Images of the support set.
+        y : array-like of shape (n_samples,)
+            Their labels, of any type; as many classes as in the tasks learned from, or fewer.
+
+        Returns
+        -------
+        AdaptedBaseline
+            A fitted estimator with `predict`, `predict_proba` and `score`.
+        """
+        return AdaptedBaseline(self).fit(X, y)
+
+    def predict(self, X_support: Any, y_support: Any, X: Any) -> np.ndarray:
         """Return the labels of samples of a new task, in which some labelled ones are known."""
-        check_is_fitted(self)
-        support = Samples(
-            jax.device_put(np.asarray(X_support, np.float32)),
-            jax.device_put(np.asarray(y_support, np.int32)),
-        )
-        logits = _logits(self.model_, support, jax.device_put(np.asarray(X, np.float32)))
-        return np.asarray(logits).argmax(axis=-1)
+        return self.adapt(X_support, y_support).predict(X)
+
+    def save(self, path: Any) -> None:
+        """Write the fitted learner to one file; `pinfactory.load` reads it back."""
+        check_is_fitted(self, "model_")
+        save_model(self, path)
+
+    def _to_file(self) -> tuple[dict[str, Any], PyTree]:
+        meta = {
+            "params": self.get_params(deep=False),
+            "input_shape": self.input_shape_,
+            "n_outputs": self.n_outputs_,
+        }
+        return meta, (self._learned, self.model_)
+
+    @classmethod
+    def _from_file(
+        cls, meta: dict[str, Any], load: Callable[[PyTree], PyTree]
+    ) -> "FewShotBaseline":
+        learner = cls(**meta["params"])
+        learner.input_shape_, learner.n_outputs_ = tuple(meta["input_shape"]), meta["n_outputs"]
+        blank = np.zeros((2, *learner.input_shape_), np.float32)
+        network = learner._network(blank, learner.n_outputs_, jax.random.key(0))
+        learned = learner._skeleton(blank, network, meta)
+        learner._learned, learner.model_ = load((learned, learner.model_))
+        return learner
+
+    def _skeleton(self, images: np.ndarray, network: HeadedNetwork, meta: dict[str, Any]) -> PyTree:
+        """Give `model_` its shape, and return that of what is trained."""
+        self.model_ = learned = self._model(network)
+        self._settle(images)
+        return learned
 
     def _look_at(self, tasks: Tasks) -> tuple[Float[np.ndarray, "n h w"], int]:
         """Return some images of training tasks, and how many classes a task has."""
         if self.blocks not in (1, 4):
             raise ValueError(f"`blocks` must be 1 or 4, but got {self.blocks}.")
+        for name in ("max_iter", "batch_size"):
+            check.integer(name, getattr(self, name), 1)
+        check.number("learning_rate", self.learning_rate, 0.0)
         recipes = tasks.draw(np.random.default_rng(self.random_state), N_IMAGES // 2)
         some = eqx.filter_jit(TaskSource.batch)(TaskSource(tasks), recipes)
         x = np.asarray(some.support.x)
@@ -221,12 +274,7 @@ def headed(features: Any, size: int, outputs: int, key: Key[Array, ""]) -> Heade
 
 
 @eqx.filter_jit
-def _accuracies(model: FewShotModel, source: TaskSource, recipes: PyTree) -> Float[Array, " n"]:
+def _accuracies(model: FewShotModel, source: Source, recipes: PyTree) -> Float[Array, " n"]:
     batch = source.batch(recipes)
     logits = jax.vmap(model)(batch.support, batch.query.x)
     return jnp.mean(jnp.argmax(logits, axis=-1) == batch.query.y, axis=-1)
-
-
-@eqx.filter_jit
-def _logits(model: FewShotModel, support: Samples, query: Array) -> Float[Array, "q ways"]:
-    return model(support, query)

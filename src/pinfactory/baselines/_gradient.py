@@ -12,6 +12,7 @@ from pinfactory.core.hierarchy import FamilyExpert
 from pinfactory.meta.adaptation import GradientSteps
 from pinfactory.meta.experts import HeadedNetwork, MetaExpert, Question
 from pinfactory.meta.tasks import Samples
+from pinfactory.persistence import register
 
 from ._few_shot import FewShotBaseline, FewShotModel
 
@@ -53,6 +54,7 @@ def gradient_model(
     return GradientModel(MetaExpert(knowledge, adaptation))
 
 
+@register("MAML")
 class MAML(FewShotBaseline):
     """Model-agnostic meta-learning (Finn et al. 2017).
 
@@ -124,6 +126,7 @@ class MAML(FewShotBaseline):
         self.model_ = with_steps(self.model_, self.test_steps)
 
 
+@register("ANIL")
 class ANIL(MAML):
     """MAML that adapts the head only (Raghu et al. 2020); parameters as there."""
 

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from pinfactory.meta.experts import HeadedNetwork
 from pinfactory.meta.tasks import Samples
+from pinfactory.persistence import register
 from pinfactory.vision import SAMPLES
 
 from ._few_shot import FewShotBaseline, FewShotModel
@@ -75,6 +76,7 @@ def unit(rows: Float[Array, "n f"]) -> Float[Array, "n f"]:
     return rows / jnp.sqrt(jnp.sum(rows**2, axis=-1, keepdims=True) + 1e-12)
 
 
+@register("PrototypicalNetworks")
 class PrototypicalNetworks(FewShotBaseline):
     """Prototypical Networks (Snell et al. 2017), with a learned scale of the distances."""
 
@@ -82,6 +84,7 @@ class PrototypicalNetworks(FewShotBaseline):
         return PrototypicalModel.start(network)
 
 
+@register("MatchingNetworks")
 class MatchingNetworks(FewShotBaseline):
     """Matching Networks (Vinyals et al. 2016), with a learned scale of the cosines.
 

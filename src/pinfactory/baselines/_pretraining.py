@@ -8,11 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 from pinfactory.core.batches import Epochs, Source
 from pinfactory.meta.experts import HeadedNetwork
 from pinfactory.meta.tasks import Tasks
+from pinfactory.persistence import register
 from pinfactory.vision import SAMPLES
 
 from ._few_shot import FewShotBaseline, FewShotModel, headed
@@ -44,6 +45,7 @@ def class_loss(network: HeadedNetwork, batch: Labelled) -> Float[Array, ""]:
     return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits, batch.labels))
 
 
+@register("PreTraining")
 class PreTraining(FewShotBaseline):
     """A classifier of all training classes, fine-tuned on a new task with a new head.
 
@@ -105,6 +107,7 @@ class PreTraining(FewShotBaseline):
         batches = Epochs(len(images), self.batch_size)
         trained = self._train(Descent(class_loss), start, source, batches, checkpoint)
         network = headed(trained.features, trained.head.weight.shape[1], n_ways, keys[1])
+        self.input_shape_, self.n_outputs_ = some.shape[1:], n_ways
         scores = []
         for rate in self.inner_rates:
             self.inner_rate_ = rate
@@ -118,3 +121,13 @@ class PreTraining(FewShotBaseline):
 
     def _model(self, network: HeadedNetwork) -> FewShotModel:
         return gradient_model(network, rate=self.inner_rate_, steps=self.test_steps, part="network")
+
+    def _to_file(self) -> tuple[dict[str, Any], PyTree]:
+        meta, tree = super()._to_file()
+        n_classes = len(self._learned.head.weight)
+        return meta | {"n_classes": n_classes, "inner_rate": self.inner_rate_}, tree
+
+    def _skeleton(self, images: np.ndarray, network: HeadedNetwork, meta: dict[str, Any]) -> PyTree:
+        self.inner_rate_ = meta["inner_rate"]
+        super()._skeleton(images, network, meta)
+        return self._network(images, meta["n_classes"], jax.random.key(0))

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jaxtyping import Array, Float, Key, PyTree
+from tqdm.auto import trange
 
 from pinfactory.core.hierarchy import FamilyExpert
 from pinfactory.core.resources import UtilityScale
@@ -116,9 +117,10 @@ class GradientAdaptation:
         """Environment steps taken."""
         return self._iterations * 2 * self.n_tasks * self.n_steps
 
-    def learn(self, iterations: int) -> "GradientAdaptation":
+    def learn(self, iterations: int, *, progress_bar: bool = False) -> "GradientAdaptation":
         """Meta-learn for so many more iterations."""
-        for _ in range(iterations):
+        name = type(self).__name__
+        for _ in trange(iterations, desc=name, unit=" iterations", disable=not progress_bar):
             tasks = self.family.draw(self._random, self.n_tasks)
             key = jax.random.fold_in(jax.random.key(self.seed), self._iterations)
             self._knowledge = _improve(self._rule, self._knowledge, key, tasks)

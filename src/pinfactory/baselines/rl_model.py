@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Key, PyTree
+from tqdm.auto import trange
 
 from pinfactory.networks import mlp, relu
 from pinfactory.rl._mind import OPTIMISER
@@ -95,9 +96,10 @@ class GrBAL:
         """Environment steps taken."""
         return self._seen[2].size
 
-    def learn(self, iterations: int) -> "GrBAL":
+    def learn(self, iterations: int, *, progress_bar: bool = False) -> "GrBAL":
         """Gather experience by planning, and learn the model from all of it."""
-        for _ in range(iterations):
+        name = type(self).__name__
+        for _ in trange(iterations, desc=name, unit=" iterations", disable=not progress_bar):
             key = jax.random.fold_in(jax.random.key(self.seed), self.num_timesteps)
             tasks = self.family.draw(self._random, self.n_tasks)
             at_random = jnp.asarray(self.num_timesteps == 0)

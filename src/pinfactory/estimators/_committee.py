@@ -16,12 +16,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from pinfactory import settings as check
 from pinfactory.core.families import Family
 from pinfactory.core.hierarchy import Hierarchy
+from pinfactory.core.padding import padded, padded_length
 
 from . import _questions as questions
 from ._files import Files
 from ._fitting import Fitting
 from ._information import CommitteeInformation
-from ._rows import padded, padded_length
 from ._table import Table
 
 # Rows that are asked at once: bounds the memory of predictions on large tables.

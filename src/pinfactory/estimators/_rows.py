@@ -1,4 +1,4 @@
-"""Rows of a table in a canonical order, and padded to a length that many tables share."""
+"""Rows of a table in a canonical order."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -40,20 +40,3 @@ def distinct(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Rows:
     _, first, group = np.unique(code, return_index=True, return_inverse=True)
     total = np.bincount(group, weights=weight[kept], minlength=len(first))
     return Rows(kept[first], total)
-
-
-def padded_length(n_rows: int) -> int:
-    """Return the next of the lengths 64, 96, 128, 192, 256, …: at most half as long again."""
-    length = 64
-    while length < n_rows:
-        length = length * 3 // 2 if length & (length - 1) == 0 else length * 4 // 3
-    return length
-
-
-def padded(array: np.ndarray, length: int) -> np.ndarray:
-    """Append rows of zeros."""
-    if len(array) == length:
-        return array
-    result = np.zeros((length, *array.shape[1:]), array.dtype)
-    result[: len(array)] = array
-    return result

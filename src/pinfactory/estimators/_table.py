@@ -10,8 +10,7 @@ from jaxtyping import Float, Int
 from pinfactory.core.batches import Epochs
 from pinfactory.core.hierarchy import stack
 from pinfactory.core.learning import Data
-
-from ._rows import padded, padded_length
+from pinfactory.core.padding import padded, padded_length
 
 RowNumbers = Int[np.ndarray, " _"]
 

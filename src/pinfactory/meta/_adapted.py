@@ -6,20 +6,21 @@ import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Array, Float
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from pinfactory import settings as check
 from pinfactory.core.families import Categorical, Family, Gaussian
 from pinfactory.core.hierarchy import Decision, Expert, Hierarchy
-from pinfactory.estimators._rows import padded, padded_length
+from pinfactory.core.padding import padded, padded_length
 
 from .evaluation import mixture
 from .experts import Question
+from .one_task import OneTask, TaskClassifier
 from .tasks import Samples
 
 
-class Adapted(BaseEstimator):
+class Adapted(OneTask):
     """A meta-learner's experts, fitted to one task.
 
     Its `fit` is adaptation: it is an ordinary estimator for the samples of one task.
@@ -53,11 +54,7 @@ class Adapted(BaseEstimator):
         self.inner_steps = inner_steps
         self.routing = routing
 
-    def __sklearn_clone__(self) -> "Adapted":
-        """Keep the meta-learner as it is: a clone of it would have to learn again."""
-        return type(self)(self.learner, inner_steps=self.inner_steps, routing=self.routing)
-
-    def _fit(self, X: Any, y: np.ndarray) -> None:
+    def _adapt(self, X: Any, y: np.ndarray) -> None:
         check.choice("routing", self.routing, ("mixture", "best"))
         hierarchy = self.learner._with_steps(self.inner_steps)
         support = self.learner.scale_(Samples(*jax.device_put((self._inputs(X), y))))
@@ -68,19 +65,6 @@ class Adapted(BaseEstimator):
         if self.routing == "best":
             weights = np.eye(len(weights))[self.expert_]
         self.selection_ = Categorical.from_probs(jax.device_put(weights.astype(np.float32)))
-
-    def _inputs(self, X: Any) -> np.ndarray:
-        shape = self.learner.input_shape_
-        X = np.asarray(X, np.float32)
-        if X.shape[1:] != shape or not len(X):
-            raise ValueError(
-                f"`X` must be some samples of shape {shape}, as in the tasks learned from, but "
-                f"got an array of shape {X.shape}."
-            )
-        if not np.isfinite(X).all():
-            raise ValueError("`X` must be finite, but got NaN or infinity.")
-        self.n_features_in_ = int(np.prod(shape))
-        return X
 
     def _answer(self, X: Any) -> Any:
         check_is_fitted(self)
@@ -105,7 +89,7 @@ class AdaptedRegressor(RegressorMixin, Adapted):
                 f"`y` must hold {n_outputs} finite number(s) for each of the {len(X)} samples, "
                 f"but got an array of shape {y.shape}."
             )
-        self._fit(X, y)
+        self._adapt(X, y)
         return self
 
     def predict(self, X: Any, *, return_std: bool = False) -> Any:
@@ -119,33 +103,11 @@ class AdaptedRegressor(RegressorMixin, Adapted):
         return (mean, std) if return_std else mean
 
 
-class AdaptedClassifier(ClassifierMixin, Adapted):
+class AdaptedClassifier(Adapted, TaskClassifier):
     """Predict classes in one task; see `Adapted`."""
 
-    def fit(self, X: Any, y: Any) -> "AdaptedClassifier":
-        """Adapt to the support set of a task."""
-        check_is_fitted(self.learner)
-        self.classes_, codes = np.unique(np.asarray(y), return_inverse=True)
-        if len(codes) != len(X):
-            raise ValueError(
-                f"`y` must hold a label for each of the {len(X)} samples, but got {len(codes)}."
-            )
-        if len(self.classes_) != self.learner.n_outputs_:
-            raise ValueError(
-                f"`y` must hold samples of each of {self.learner.n_outputs_} classes, as in the "
-                f"tasks learned from, but got {len(self.classes_)}: {self.classes_.tolist()}."
-            )
-        self._fit(X, codes.astype(np.int32))
-        return self
-
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the probability of every class."""
-        probs = np.exp(self._answer(X).log_probs)
-        return probs / probs.sum(axis=1, keepdims=True)
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Return the most probable class."""
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+    def _probs(self, X: Any) -> Float[np.ndarray, "n classes"]:
+        return np.exp(self._answer(X).log_probs)
 
 
 @eqx.filter_jit

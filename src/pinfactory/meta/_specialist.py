@@ -18,7 +18,7 @@ from pinfactory.callbacks import ProgressBar
 from pinfactory.core.hierarchy import Hierarchy, pick, stack
 from pinfactory.core.information import Estimate
 from pinfactory.core.training import Callback, Run, train
-from pinfactory.estimators._information import CommitteeInformation
+from pinfactory.estimators import CommitteeInformation
 from pinfactory.persistence import save_model
 
 from ._blueprint import Blueprint

@@ -1,5 +1,6 @@
 """How well a hierarchy learns new tasks, and what information that takes."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -96,12 +97,27 @@ def evaluate(
     seed: int = 0,
 ) -> Evaluation:
     """Score a hierarchy on new tasks; the same seed gives the same tasks, whoever is scored."""
-    source, random = TaskSource(tasks), np.random.default_rng(seed)
-    parts = []
-    for start in range(0, n_tasks, BLOCK):
+
+    def score(source: Source, recipes: PyTree) -> Float[Array, " n"]:
+        return _scores(hierarchy, source, recipes, routing)
+
+    return score_tasks(score, tasks, n_tasks, split=split, seed=seed)
+
+
+def score_tasks(
+    score: Callable[[Source, PyTree], Float[Array, " n"]],
+    tasks: Tasks,
+    n_tasks: int,
+    *,
+    split: str,
+    seed: int,
+    block: int = BLOCK,
+) -> Evaluation:
+    """Draw new tasks and score them, a block at a time; `score` gives one number for each task."""
+    source, random, parts = TaskSource(tasks), np.random.default_rng(seed), []
+    for start in range(0, n_tasks, block):
         # Always full blocks: the last, shorter one is the same program.
-        recipes = tasks.draw(random, BLOCK, split)
-        scores = _scores(hierarchy, source, recipes, routing)
+        scores = score(source, tasks.draw(random, block, split))
         parts.append(np.asarray(scores, float)[: n_tasks - start])
     return Evaluation(np.concatenate(parts))
 

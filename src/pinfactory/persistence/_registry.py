@@ -41,6 +41,11 @@ _MODULES = {
     "MetaSpecialistClassifier": "pinfactory.meta",
     "MetaSpecialistAgent": "pinfactory.rl.meta",
     "ImageSpecialists": "pinfactory.vision",
+    "MAML": "pinfactory.baselines._gradient",
+    "ANIL": "pinfactory.baselines._gradient",
+    "MatchingNetworks": "pinfactory.baselines._metric",
+    "PrototypicalNetworks": "pinfactory.baselines._metric",
+    "PreTraining": "pinfactory.baselines._pretraining",
 }
 _Model = TypeVar("_Model")
 

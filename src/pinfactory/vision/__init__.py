@@ -1,5 +1,6 @@
 """Convolutional networks for small images, fast on ordinary processors."""
 
+from ._adapted import AdaptedImages
 from ._autoencoder import Autoencoder, train_autoencoder
 from ._blocks import SAMPLES, FourBlocks, OneBlock
 from ._convolution import Convolution, average_pool, max_pool, patches
@@ -7,6 +8,7 @@ from ._image_specialists import ImageSpecialists
 
 __all__ = [
     "SAMPLES",
+    "AdaptedImages",
     "Autoencoder",
     "Convolution",
     "FourBlocks",

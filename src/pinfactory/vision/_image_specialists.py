@@ -1,35 +1,38 @@
 """`ImageSpecialists`: few-shot recognition of images by experts for families of classes."""
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Float, Key, PyTree
 from sklearn.base import BaseEstimator
 from sklearn.cluster import KMeans
 from sklearn.utils.validation import check_is_fitted
 
-from pinfactory import networks
+from pinfactory import settings as check
 from pinfactory.callbacks import ProgressBar
-from pinfactory.core.families import Categorical
 from pinfactory.core.hierarchy import pick, stack
-from pinfactory.core.information import Information
+from pinfactory.core.information import Estimate, Information
 from pinfactory.core.priors import Priors
 from pinfactory.core.resources import Fixed
 from pinfactory.core.training import Callback, Run, train
-from pinfactory.meta.evaluation import Evaluation, Routing, answers, evaluate, measure
+from pinfactory.estimators import CommitteeInformation
+from pinfactory.meta.embeddings import Embedding, Pooled
+from pinfactory.meta.evaluation import Evaluation, Routing, evaluate, measure
 from pinfactory.meta.experts import Question, TaskSelector, per_sample
 from pinfactory.meta.source import Recipes, TaskSource
-from pinfactory.meta.tasks import Episode, Samples, Tasks
+from pinfactory.meta.tasks import Episode, Tasks
 from pinfactory.persistence import register, save_model
 
+from ._adapted import AdaptedImages
 from ._autoencoder import BOTTLENECK, Autoencoder, train_autoencoder
 from ._blocks import OneBlock
 from ._learning import SpecialistLearner
-from ._selection import PositivesEncoder, nearest, pooled_codes
+from ._selection import Bottleneck, PositivesEncoder, learned, nearest, pooled_codes
 from ._specialists import Craft, KernelSteps, SharedSpecialists
 
 # Training tasks that are looked at before the first step.
@@ -60,6 +63,12 @@ class ImageSpecialists(BaseEstimator):
     selection : {"free energy", "k-means"}, default="free energy"
         How tasks come to experts: by a selector that learns from the experts' free energy, or by
         fixed clusters of the bottleneck of an autoencoder.
+    embedding : {"learned", "autoencoder"}, default="learned"
+        What a selector that learns sees of the positives: convolutions that learn with it, or as
+        in the paper the bottleneck of an autoencoder that was trained beforehand and stays as it
+        is (images of 28 × 28 pixels).
+    embedding_pool : {"max", "mean", "min"}, default="max"
+        How it is pooled over the positives.
     autoencoder_iter : int, default=2000
         Training steps of the autoencoder, where there is one.
     filters : int, default=32
@@ -88,10 +97,17 @@ class ImageSpecialists(BaseEstimator):
     ----------
     hierarchy_ : SharedSpecialists
         Selector and experts.
+    information_ : CommitteeInformation
+        Bits of selector and experts in training tasks.
+    history_ : list
+        What was seen of the training along the way.
     """
 
     hierarchy_: SharedSpecialists
-    hierarchy_side_: int
+    information_: CommitteeInformation
+    input_shape_: tuple[int, ...]
+    # Tasks have two classes.
+    n_outputs_ = 2
 
     def __init__(
         self,
@@ -102,6 +118,8 @@ class ImageSpecialists(BaseEstimator):
         beta_expert: float = 100.0,
         balance: float = 0.1,
         selection: str = "free energy",
+        embedding: str = "learned",
+        embedding_pool: Any = "max",
         autoencoder_iter: int = 2000,
         filters: int = 32,
         pool: int = 5,
@@ -120,6 +138,8 @@ class ImageSpecialists(BaseEstimator):
         self.beta_expert = beta_expert
         self.balance = balance
         self.selection = selection
+        self.embedding = embedding
+        self.embedding_pool = embedding_pool
         self.autoencoder_iter = autoencoder_iter
         self.filters = filters
         self.pool = pool
@@ -132,12 +152,22 @@ class ImageSpecialists(BaseEstimator):
         self.verbose = verbose
         self.random_state = random_state
 
-    def fit(self, tasks: Tasks) -> "ImageSpecialists":
-        """Learn to learn the training tasks."""
-        if self.selection not in ("free energy", "k-means"):
-            raise ValueError(
-                f"`selection` must be 'free energy' or 'k-means', but got {self.selection!r}."
-            )
+    def fit(self, tasks: Tasks, *, callbacks: Sequence[Callback] = ()) -> "ImageSpecialists":
+        """Learn to learn the training tasks.
+
+        Parameters
+        ----------
+        tasks : Tasks
+            A distribution of tasks with two classes of images, such as
+            `pinfactory.meta.tasks.Omniglot`.
+        callbacks : sequence of Callback, optional
+            Called after every chunk of steps, such as those of `pinfactory.callbacks`.
+
+        Returns
+        -------
+        self
+        """
+        self._check_settings()
         seen = self._look_at(tasks)
         learner = SpecialistLearner()
         again = self.warm_start and hasattr(self, "hierarchy_")
@@ -151,7 +181,7 @@ class ImageSpecialists(BaseEstimator):
             decay_steps=self.max_iter,
             balance=self.balance,
         )
-        callbacks: list[Callback] = [ProgressBar(type(self).__name__)] if self.verbose else []
+        bar: list[Callback] = [ProgressBar(type(self).__name__)] if self.verbose else []
         trained = train(
             learner,
             Run.start(jax.random.key(self.random_state)[None], stack([state])),
@@ -159,11 +189,36 @@ class ImageSpecialists(BaseEstimator):
             steps=self.max_iter,
             batches=Recipes(tasks, self.batch_size),
             chunk=100,
-            callbacks=callbacks,
+            callbacks=[*bar, *callbacks],
         )
         self.hierarchy_, self.history_ = pick(trained.run.state, 0).hierarchy, trained.history
-        self.hierarchy_side_ = seen.support.x.shape[-1]
+        self.input_shape_ = tuple(seen.support.x.shape[2:])
+        measured, overall = measure(self.hierarchy_, tasks, seed=self.random_state)
+        self.information_ = CommitteeInformation.of(
+            measured, Estimate(jnp.asarray(overall), jnp.asarray(0.0))
+        )
         return self
+
+    def adapt(
+        self, X: Any, y: Any, *, inner_steps: int | None = None, routing: Routing = "mixture"
+    ) -> AdaptedImages:
+        """Fit to one task.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, height, width)
+            Images of the support set, with ink 1 on ground 0.
+        y : array-like of shape (n_samples,)
+            Their labels, of two kinds; the larger one is the class to be recognised.
+        inner_steps, routing
+            As in `evaluate`.
+
+        Returns
+        -------
+        AdaptedImages
+            A fitted estimator with `predict`, `predict_proba` and `score`.
+        """
+        return AdaptedImages(self, inner_steps=inner_steps, routing=routing).fit(X, y)
 
     def evaluate(
         self,
@@ -192,8 +247,14 @@ class ImageSpecialists(BaseEstimator):
         seed
             Seed of the tasks.
         """
-        hierarchy = self._with_steps(inner_steps)
-        return evaluate(hierarchy, tasks, n_tasks, split=split, routing=routing, seed=seed)
+        return evaluate(
+            self._with_steps(inner_steps),
+            tasks,
+            check.integer("n_tasks", n_tasks, 2),
+            split=split,
+            routing=check.choice("routing", routing, ("mixture", "best")),
+            seed=seed,
+        )
 
     def information(
         self, tasks: Tasks, n_tasks: int = 1000, *, split: str = "test", seed: int = 0
@@ -203,22 +264,32 @@ class ImageSpecialists(BaseEstimator):
 
     def responsibilities(self, X_support: Any, y_support: Any) -> Float[np.ndarray, " m"]:
         """Return p(m|support set)."""
-        check_is_fitted(self, "hierarchy_")
-        return np.asarray(_select(self.hierarchy_, _samples(X_support, y_support)), float)
+        return self.adapt(X_support, y_support).responsibilities_
 
     def predict(
         self, X_support: Any, y_support: Any, X: Any, *, inner_steps: int | None = None
-    ) -> Int[np.ndarray, " n"]:
+    ) -> np.ndarray:
         """Return the labels of samples of a new task, in which some labelled ones are known."""
-        question = Question(
-            _samples(X_support, y_support), jax.device_put(np.asarray(X, np.float32))
-        )
-        probs = _mixture(self._with_steps(inner_steps), question)
-        return np.asarray(probs).argmax(axis=-1)
+        return self.adapt(X_support, y_support, inner_steps=inner_steps).predict(X)
+
+    def _check_settings(self) -> None:
+        check.choice("selection", self.selection, ("free energy", "k-means"))
+        check.choice("embedding", self.embedding, ("learned", "autoencoder"))
+        check.choice("embedding_pool", self.embedding_pool, ("max", "mean", "min"))
+        for name in ("n_experts", "filters", "pool", "rank", "max_iter", "batch_size"):
+            check.integer(name, getattr(self, name), 1)
+        check.integer("inner_steps", self.inner_steps, 1)
+        for name in ("beta_selector", "beta_expert"):
+            check.number(name, getattr(self, name), 0.0, open_low=True)
+        for name in ("balance", "learning_rate"):
+            check.number(name, getattr(self, name), 0.0)
+        check.number("momentum", self.momentum, 0.0, 1.0)
 
     def _with_steps(self, steps: int | None) -> SharedSpecialists:
         check_is_fitted(self, "hierarchy_")
-        return self.hierarchy_ if steps is None else self.hierarchy_.with_steps(steps)
+        if steps is None:
+            return self.hierarchy_
+        return self.hierarchy_.with_steps(check.integer("inner_steps", steps, 0))
 
     def _look_at(self, tasks: Tasks) -> Episode:
         """Return some training tasks, after checking that they are of the right kind."""
@@ -233,12 +304,10 @@ class ImageSpecialists(BaseEstimator):
         return seen
 
     def _start(self, seen: Episode) -> SharedSpecialists:
-        images = np.asarray(seen.support.x)
-        if self.selection == "free energy":
-            selector = self._learned_selector(images.shape[-1])
-        else:
-            selector = self._fixed_selector(images[np.asarray(seen.support.y) == 1], len(images))
-        return self._hierarchy(images.reshape(-1, *images.shape[2:])[:N_LOOKED_AT], selector)
+        images, shape = np.asarray(seen.support.x), seen.support.x.shape
+        positives = images[np.asarray(seen.support.y) == 1].reshape(shape[0], -1, *shape[2:])
+        some = images.reshape(-1, *shape[2:])[:N_LOOKED_AT]
+        return self._hierarchy(some, self._selector(shape[-1], positives))
 
     def _hierarchy(self, images: np.ndarray, selector: TaskSelector) -> SharedSpecialists:
         keys = jax.random.split(jax.random.key(self.random_state))
@@ -251,20 +320,39 @@ class ImageSpecialists(BaseEstimator):
             KernelSteps.start(trunk.size, steps=self.inner_steps),
         )
 
-    def _learned_selector(self, side: int) -> TaskSelector:
-        keys = jax.random.split(jax.random.key(self.random_state + 1))
-        encoder = PositivesEncoder.start(key=keys[0], side=side)
-        network: Any = networks.mlp(encoder.size, self.n_experts, (64,), networks.relu, key=keys[1])
-        # Logits of the order of one: experts part ways sooner.
-        last = jax.device_put(3.0 * np.asarray(network.layers[-1].weight))
-        return TaskSelector(encoder, eqx.tree_at(lambda n: n.layers[-1].weight, network, last))
-
-    def _fixed_selector(self, positives: Float[np.ndarray, "n h w"], n_tasks: int) -> TaskSelector:
+    def _selector(
+        self, side: int, positives: Float[np.ndarray, "tasks k h w"] | None = None
+    ) -> TaskSelector:
+        """Return a selector for images of so many pixels; without positives only its shape."""
         key = jax.random.key(self.random_state + 1)
-        autoencoder = train_autoencoder(positives, key=key, steps=self.autoencoder_iter)
-        codes = pooled_codes(autoencoder, positives.reshape(n_tasks, -1, *positives.shape[1:]))
-        clusters = KMeans(self.n_experts, n_init=4, random_state=self.random_state).fit(codes)
-        return nearest(autoencoder, clusters.cluster_centers_)
+        keys = jax.random.split(key)
+        if self.selection == "k-means":
+            autoencoder = self._autoencoder(key, positives)
+            centres = np.zeros((self.n_experts, BOTTLENECK))
+            if positives is not None:
+                clusters = KMeans(self.n_experts, n_init=4, random_state=self.random_state)
+                centres = clusters.fit(pooled_codes(autoencoder, positives)).cluster_centers_
+            return nearest(autoencoder, centres)
+        embedding: Embedding
+        if self.embedding == "learned":
+            embedding = PositivesEncoder.start(key=keys[0], side=side, pool=self.embedding_pool)
+        else:
+            autoencoder = self._autoencoder(keys[0], positives)
+            embedding = Bottleneck(Pooled(autoencoder, BOTTLENECK, self.embedding_pool, 1))
+        return learned(embedding, self.n_experts, key=keys[1])
+
+    def _autoencoder(
+        self, key: Key[Array, ""], positives: Float[np.ndarray, "tasks k h w"] | None
+    ) -> Autoencoder:
+        if positives is None:
+            return Autoencoder.start(key=key)
+        images = positives.reshape(-1, *positives.shape[2:])
+        if images.shape[1:] != (28, 28):
+            raise ValueError(
+                "images must have 28 × 28 pixels for an autoencoder, but got samples of shape "
+                f"{images.shape[1:]}; use selection='free energy' with embedding='learned'."
+            )
+        return train_autoencoder(images, key=key, steps=self.autoencoder_iter)
 
     def save(self, path: Any) -> None:
         """Write the fitted learner to one file; `pinfactory.load` reads it back."""
@@ -272,40 +360,26 @@ class ImageSpecialists(BaseEstimator):
         save_model(self, path)
 
     def _to_file(self) -> tuple[dict[str, Any], PyTree]:
-        side = self.hierarchy_side_
-        return {"params": self.get_params(deep=False), "side": side}, self.hierarchy_
+        meta = {
+            "params": self.get_params(deep=False),
+            "side": self.input_shape_[-1],
+            "information": dataclasses.asdict(self.information_),
+        }
+        return meta, self.hierarchy_
 
     @classmethod
     def _from_file(
         cls, meta: dict[str, Any], load: Callable[[PyTree], PyTree]
     ) -> "ImageSpecialists":
-        model = cls(**meta["params"])
-        model.hierarchy_side_ = side = int(meta["side"])
-        if model.selection == "free energy":
-            selector = model._learned_selector(side)
-        else:
-            blank = Autoencoder.start(key=jax.random.key(0))
-            selector = nearest(blank, np.zeros((model.n_experts, BOTTLENECK)))
-        model.hierarchy_ = load(model._hierarchy(np.zeros((2, side, side), np.float32), selector))
+        model, side = cls(**meta["params"]), int(meta["side"])
+        model.input_shape_ = (side, side)
+        if "information" in meta:
+            model.information_ = CommitteeInformation(**meta["information"])
+        blank = np.zeros((2, side, side), np.float32)
+        model.hierarchy_ = load(model._hierarchy(blank, model._selector(side)))
         return model
-
-
-def _samples(x: Any, y: Any) -> Samples:
-    return Samples(*jax.device_put((np.asarray(x, np.float32), np.asarray(y, np.int32))))
 
 
 @eqx.filter_jit
 def _decide(hierarchy: SharedSpecialists, questions: Question) -> Any:
     return per_sample(jax.vmap(hierarchy)(questions))
-
-
-@eqx.filter_jit
-def _select(hierarchy: SharedSpecialists, support: Samples) -> Float[Array, " m"]:
-    return hierarchy.select(Question(support, support.x)).probs
-
-
-@eqx.filter_jit
-def _mixture(hierarchy: SharedSpecialists, question: Question) -> Float[Array, "q 2"]:
-    answer = answers(hierarchy, question, "mixture")
-    assert isinstance(answer, Categorical)
-    return answer.probs
