@@ -6,6 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from pinfactory.meta.experts import Question
+from pinfactory.meta.tasks import Samples
 from pinfactory.vision import (
     Autoencoder,
     Convolution,
@@ -15,6 +17,7 @@ from pinfactory.vision import (
     max_pool,
     train_autoencoder,
 )
+from pinfactory.vision._selection import nearest, pooled_codes
 
 KEY = jax.random.key(0)
 
@@ -138,3 +141,24 @@ def test_autoencoder_gives_back_the_shape() -> None:
     image = jnp.zeros((28, 28))
     assert jax.eval_shape(network, image).shape == (64,)
     assert jax.eval_shape(network.reconstruct, image).shape == (28, 28)
+
+
+@pytest.mark.parametrize("shots", [1, 3])
+def test_positives_together_are_given_to_the_cluster_with_the_least_squares(
+    rng: np.random.Generator, shots: int
+) -> None:
+    """Whatever the number of shots: summed squared distances of all positives to every centre."""
+    network = Autoencoder.start(key=KEY)
+    code = eqx.filter_jit(network)
+    centres = np.asarray(code(jnp.asarray(rng.random((5, 28, 28)), jnp.float32)))
+    labels = jnp.asarray([1] * shots + [0] * shots)
+    selector = nearest(network, centres)
+    choose = eqx.filter_jit(lambda selector, support: selector(Question(support, support.x)))
+    for _ in range(10):
+        x = rng.random((2 * shots, 28, 28)).astype(np.float32)
+        codes = np.asarray(code(jnp.asarray(x[:shots])))
+        squares = np.sum((codes[:, None] - centres) ** 2, axis=(0, 2))
+        logits = choose(selector, Samples(jnp.asarray(x), labels))
+        assert int(jnp.argmax(logits)) == squares.argmin()
+        mean = pooled_codes(network, x[None, :shots])[0]
+        np.testing.assert_allclose(mean, codes.sum(axis=0) / shots, rtol=1e-4, atol=1e-5)

@@ -11,11 +11,12 @@ import pytest
 from jaxtyping import PyTree
 from sklearn.base import clone
 
+from pinfactory.meta import MetaSpecialistClassifier
 from pinfactory.meta.evaluation import answers
 from pinfactory.meta.experts import Question
 from pinfactory.meta.tasks import ArrayTasks, Samples
 from pinfactory.persistence import load
-from pinfactory.vision import ImageSpecialists
+from pinfactory.vision import ImageSpecialists, one_block_experts
 from pinfactory.vision._learning import likelihood
 from pinfactory.vision._selection import NearestCentre, PositivesEncoder
 from pinfactory.vision._specialists import FINE, Craft, KernelSteps
@@ -276,6 +277,16 @@ def test_settings_that_make_no_sense_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         ImageSpecialists(**wrong).fit(tasks)
+
+
+def test_committees_with_blocks_learn_tasks_of_three_classes(tasks: ArrayTasks) -> None:
+    labels = np.repeat(np.arange(N_FAMILIES * N_PER_FAMILY), N_DRAWINGS)
+    three = ArrayTasks(tasks.x, labels, ways=3, shots=1, queries=2, test=0.25)
+    experts = one_block_experts(three, filters=4)
+    learner = MetaSpecialistClassifier(2, expert=experts, max_iter=60, batch_size=8, random_state=0)
+    assert learner.fit(three).evaluate(three, 250).mean > 0.8
+    with pytest.raises(ValueError, match=r"shape \(28, 28\) of the tasks .* but got \(14, 14\)"):
+        experts((14, 14), 3, key=jax.random.key(0))
 
 
 @pytest.mark.slow
