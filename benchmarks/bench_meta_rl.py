@@ -5,10 +5,12 @@
 
     sign        I(sign; M) after the probe, 2 experts
     experts     return on T and T′, before and after 100 updates, for 1, 2, 4, 8, 16 experts
+    longer      the same with 2.4 times the iterations, the last two thirds of them divided
     paper       the same after 1,000 iterations of 64 tasks
     between     the same on T and on tasks between T and T′, by which settings are chosen
     twins       the same for 4, 8, 16 experts whose twins answer more strongly than their parents
     stronger    2 experts, all of whose answers are made stronger after training
+    rates       2 experts with the paper's learning rates
     probes      return and I(sign; M) with each way to spend the first steps, and with a GRU
     baselines   MAML, ProMP and GrBAL, before and after adaptation
     model       GrBAL with more environment steps; plans are fewer and shorter while it learns
@@ -61,10 +63,9 @@ from pinfactory.rl.meta import (
     pendulum_tasks,
 )
 from pinfactory.rl.meta._information import groups, information_about
-from pinfactory.rl.meta._mind import CHILDHOOD
 
 # New tasks that agents are judged by.
-JUDGED = 512
+JUDGED = 2048
 T, NEW = double_pendulum_tasks(), double_pendulum_new_tasks()
 # Gravity, motors and starts a little beyond T, not as far as T′.
 BETWEEN = ParameterFamily(
@@ -98,13 +99,14 @@ class Until(Callback):
 
 def childhood(agent: MetaSpecialistAgent, iterations: int) -> Path:
     """Return a file from which an agent of two or more experts goes on just before it divides."""
-    name = f"{agent.seed}_{iterations}.pin"
+    share = agent._settings["childhood"]
+    name = f"{agent.seed}_{iterations}_{share:.2f}.pin"
     shared, own = Path(f"childhood_{name}"), Path(f"meta_{agent.n_experts}_{name}")
     like = agent._prepared(iterations)
     if not shared.exists():
         part = shared.with_suffix(".part")
         first = MetaSpecialistAgent(agent.family, **agent._settings | {"n_experts": 2})
-        first.learn(iterations, Until(CHILDHOOD * iterations), checkpoint=part)
+        first.learn(iterations, Until(share * iterations), checkpoint=part)
         part.rename(shared)
 
     def future(run: Any) -> tuple[Any, ...]:
@@ -149,6 +151,13 @@ def sign(_: str, seed: int, iterations: int) -> Row:
     return trained(2, seed, iterations)[1]
 
 
+def rates(n_experts: str, seed: int, iterations: int) -> Row:
+    """Train and judge with the learning rates of the paper's appendix."""
+    slow = {"learning_rate": 1e-4, "selector_learning_rate": 1e-4, "critic_learning_rate": 1e-3}
+    agent, row = trained(int(n_experts), seed, iterations, **slow)
+    return {**row, **judged(agent)}
+
+
 def probes(kind: str, seed: int, iterations: int) -> Row:
     """Train and judge with one kind of probe, or with another recurrent cell."""
     settings = {"cell": "gru"} if kind == "gru" else {"probe": kind}
@@ -169,9 +178,14 @@ def experts(n_experts: str, seed: int, iterations: int, **settings: Any) -> Row:
     return row
 
 
+def longer(n_experts: str, seed: int, iterations: int) -> Row:
+    """Do the same with as long a childhood, and eight times the time after it."""
+    return experts(n_experts, seed, round(2.4 * iterations), childhood=1 / 3)
+
+
 def paper(n_experts: str, seed: int, _: int) -> Row:
-    """Do the same after the paper's 1,000 iterations."""
-    return experts(n_experts, seed, 1000)
+    """Do the same in the paper's 1,000 iterations, two thirds of them after the childhood."""
+    return experts(n_experts, seed, 1000, childhood=1 / 3)
 
 
 def between(n_experts: str, seed: int, iterations: int) -> Row:
@@ -296,10 +310,12 @@ def regulator(steps: str, seed: int, _: int) -> Row:
 PARTS: dict[str, tuple[Callable[[str, int, int], Row], tuple[str, ...]]] = {
     "sign": (sign, ("2",)),
     "experts": (experts, EXPERTS),
+    "longer": (longer, EXPERTS),
     "paper": (paper, EXPERTS),
     "between": (between, EXPERTS),
-    "twins": (twins, ("4", "8", "16")),
+    "twins": (twins, EXPERTS[2:]),
     "stronger": (stronger, ("2",)),
+    "rates": (rates, ("2",)),
     "probes": (probes, PROBES),
     "baselines": (baselines, tuple(BASELINES)),
     "model": (model, ("GrBAL",)),

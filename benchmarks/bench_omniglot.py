@@ -17,8 +17,9 @@ accuracy RESULTS LEARNER SEED [ROTATIONS [MOST_SHOTS]]
 tune RESULTS BASELINE RATE
     Score a baseline with an inner rate, or a learning rate, on validation classes at K = 1.
 vinyals RESULTS LEARNER STEPS [SPLIT]
-    Train "ProtoNets" or "MAML" with four blocks for so many steps and score it on tasks with more
-    than two classes. A run that was stopped goes on from `RESULTS/LEARNER_vinyals_STEPS.pin`.
+    Train "ProtoNets", "MAML" (tasks of 5 classes) or "MAML 20" (of 20) with four blocks for so many
+    steps and score it on tasks with more than two classes. A run that was stopped goes on from
+    `RESULTS/LEARNER_vinyals_STEPS.pin`.
 voices RESULTS LEARNER SHOTS
     Compare on validation classes who answers after ten steps: responsible experts, all alike, or
     one alone, with what they knew beforehand added or not.
@@ -116,6 +117,7 @@ BASELINE_STEPS = {
 }
 TUNING_STEPS = 600
 TASKS = {1: 16_000, 5: 6_000, 10: 4_000}
+TASKS_BEFORE = 2_000
 # The learning rate with which experts go on.
 FURTHER_RATE = 2e-3
 
@@ -136,22 +138,23 @@ def accuracy(
         learner = _learner(name, shots, int(seed), learner, model)
         if not model.exists():
             learner.fit(tasks)
-            if hasattr(learner, "save"):
-                learner.save(model)
+            learner.save(model)
         if Path(folder, f"{label}.npz").exists():
             continue
         found = {"learner": name, "rotations": rotations, "shots": shots, "seed": int(seed)}
         found["steps"], found["seconds"] = learner.max_iter, round(time.perf_counter() - began)
         after = learner.evaluate(tasks, TASKS[shots])
         found |= {"after": after.mean, "error": after.standard_error, "tasks": TASKS[shots]}
+        scores = {"after": after.scores}
         if hasattr(learner, "information"):
-            found["before"] = learner.evaluate(tasks, 2000, inner_steps=0).mean
+            before = learner.evaluate(tasks, TASKS_BEFORE, inner_steps=0)
+            found["before"], scores["before"] = before.mean, before.scores
             bits = learner.information(tasks, 1000)
             found["bits"], found["effective"] = (
                 float(bits.selectors[0]),
                 float(bits.effective_experts),
             )
-        np.savez_compressed(Path(folder, f"{label}.npz"), after.scores)
+        np.savez_compressed(Path(folder, f"{label}.npz"), **scores)
         with Path(folder, "results.jsonl").open("a") as file:
             file.write(json.dumps(found) + "\n")
         print(found, flush=True)
@@ -212,7 +215,13 @@ def tune(folder: str, name: str, rate: str) -> None:
 
 
 # Classes and drawings of each in the test tasks, and how many there are.
-VINYALS_TESTS = {"ProtoNets": ((5, 1), (5, 5), (20, 1), (20, 5)), "MAML": ((5, 1),)}
+VINYALS_TESTS = {
+    "ProtoNets": ((5, 1), (5, 5), (20, 1), (20, 5)),
+    "MAML": ((5, 1),),
+    "MAML 20": ((20, 1),),
+}
+# Classes in a training task of MAML, queries of each, and tasks in a step: 160 images in either.
+MAML_TRAINING = {"MAML": (5, 3, 8), "MAML 20": (20, 1, 4)}
 VINYALS_TASKS = 1000
 
 
@@ -228,9 +237,10 @@ def vinyals(folder: str, name: str, steps: str, split: str = "test") -> None:
         learner = PrototypicalNetworks(4, batch_size=1, learning_rate=2e-3, **shared)
         tasks = Omniglot(60, 1, "vinyals", queries=5)
     else:
+        n_ways, n_queries, batch_size = MAML_TRAINING[name]
         learner = MAML(
             4,
-            batch_size=8,
+            batch_size=batch_size,
             learning_rate=2e-3,
             inner_rate=0.4,
             inner_steps=1,
@@ -238,8 +248,8 @@ def vinyals(folder: str, name: str, steps: str, split: str = "test") -> None:
             transductive=True,
             **shared,
         )
-        tasks = Omniglot(5, 1, "vinyals", queries=3)
-    learner.fit(tasks, checkpoint=Path(folder, f"{name}_vinyals_{steps}.pin"))
+        tasks = Omniglot(n_ways, 1, "vinyals", queries=n_queries)
+    learner.fit(tasks, checkpoint=Path(folder, f"{name.replace(' ', '-')}_vinyals_{steps}.pin"))
     results = Path(folder, "vinyals.jsonl")
     lines = results.read_text().splitlines() if results.exists() else []
     for ways, shots in VINYALS_TESTS[name]:
@@ -303,11 +313,14 @@ def gains(folder: str, other: str = "1") -> None:
     found: dict[str, list[np.ndarray]] = {}
     for path in sorted(Path(folder).glob("*.npz")):
         name, rotations, shots, seed = path.stem.split("_")
-        known = Path(folder, f"{other}_{rotations}_{shots}_{seed}.npz")
-        if name != other and known.exists():
-            gain = 100 * (np.load(path)["arr_0"] - np.load(known)["arr_0"])
-            found.setdefault(f"{name}_{rotations}_{shots}", []).append(gain)
-            _print_gain(path.stem, gain)
+        known = Path(folder, f"{other.replace(' ', '-')}_{rotations}_{shots}_{seed}.npz")
+        if path == known or not known.exists():
+            continue
+        ours, theirs = np.load(path), np.load(known)
+        for when in sorted(set(ours) & set(theirs)):
+            gain = 100 * (ours[when] - theirs[when])
+            found.setdefault(f"{when} {name}_{rotations}_{shots}", []).append(gain)
+            _print_gain(f"{when} {path.stem}", gain)
     # Tasks are the same with every seed.
     for label, several in found.items():
         if len(several) > 1:
@@ -316,7 +329,7 @@ def gains(folder: str, other: str = "1") -> None:
 
 def _print_gain(label: str, gain: np.ndarray) -> None:
     error = gain.std() / np.sqrt(len(gain))
-    print(f"{label:40s} {gain.mean():+6.2f} ± {error:.2f} points", flush=True)
+    print(f"{label:50s} {gain.mean():+6.2f} ± {error:.2f} points", flush=True)
 
 
 COMMANDS: dict[str, Callable[..., None]] = {

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+from pinfactory.core.hierarchy import pick
+from pinfactory.core.information import BITS_PER_NAT
 from pinfactory.core.training import Callback
-from pinfactory.rl.meta import MetaSpecialistAgent, ParameterFamily
+from pinfactory.rl.meta import MetaSpecialistAgent, ParameterFamily, _learner
 from pinfactory.rl.meta._division import divide
 from pinfactory.rl.meta._mind import MetaMind, Trials
 
@@ -100,16 +102,55 @@ class Watch(Callback):
         self.seen.append([np.asarray(leaf) for leaf in jax.tree.leaves(selector)])
 
 
-def test_the_selector_learns_until_experts_divide(points: ParameterFamily) -> None:
+def test_the_selector_learns_in_childhood(points: ParameterFamily) -> None:
     watch = Watch()
-    MetaSpecialistAgent(points, 4, **TINY).learn(20, watch, report_every=1)
+    agent = MetaSpecialistAgent(points, 4, **TINY)
+    agent.learn(20, watch, report_every=1)
 
     def moved(i: int) -> bool:
         pairs = zip(watch.seen[i - 1], watch.seen[i], strict=True)
         return any(not np.array_equal(before, after) for before, after in pairs)
 
-    # The division is at the beginning of iteration 17, counted from zero.
-    assert [moved(i) for i in range(1, 20)] == [True] * 17 + [False] * 2
+    # Counted from zero, the last fifth begins in iteration 16; experts divide in iteration 17, and
+    # twins get their shares.
+    assert [moved(i) for i in range(1, 20)] == [True] * 15 + [False, True, False, False]
+
+
+def test_experts_learn_from_tasks_that_the_selector_no_longer_needs(
+    points: ParameterFamily, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def watched(_: Any, parts: Any, optimisers: Any, rates: Any, batches: Any) -> Any:
+        from_selector = batches[0] if isinstance(batches, tuple) else jnp.zeros(1)
+        return parts, optimisers, from_selector.astype(float)
+
+    monkeypatch.setattr(_learner, "descend", watched)
+    tasks = points.draw(np.random.default_rng(0), 2 * TINY["n_tasks"])
+    step = eqx.filter_jit(lambda learner, *rest: learner.step(jax.random.key(0), *rest))
+    for n_experts, iteration, share in ((4, 79, 0.0), (4, 80, 0.5), (2, 80, 0.5), (1, 0, 0.5)):
+        agent = MetaSpecialistAgent(points, n_experts, capacity=4, **TINY)
+        mind, places = pick(agent._prepared(100).state, 0)
+        mind = eqx.tree_at(lambda m: m.iteration, mind, jnp.asarray(iteration, jnp.int32))
+        _, info = step(agent._learner(points.env), (mind, places), tasks)
+        np.testing.assert_allclose(info.information[1] / BITS_PER_NAT, share, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("childhood", "left"),
+    [
+        (0.8, [1.0, 0.75, 0.5, 0.25, 0.2, 0.1, 0.0]),
+        # Four fifths of the way in the first half.
+        (0.5, [1.0, 0.6, 0.2, 0.1, 0.08, 0.04, 0.0]),
+    ],
+)
+def test_a_training_has_a_fifth_of_its_way_to_go_when_childhood_ends(
+    points: ParameterFamily, childhood: float, left: list[float]
+) -> None:
+    run = MetaSpecialistAgent(points, childhood=childhood, **TINY)._prepared(100)
+    hyper = pick(run.state, 0)[0].hyper
+    found = [float(hyper.left(jnp.asarray(i))) for i in (0, 25, 50, 75, 80, 90, 100)]
+    np.testing.assert_allclose(found, left, atol=1e-6)
+    grown = [bool(hyper.grown_up(jnp.asarray(int(100 * childhood) + i))) for i in (-1, 0, 1)]
+    assert grown == [False, True, True]
 
 
 def test_nobody_divides_where_all_are_founders(points: ParameterFamily) -> None:

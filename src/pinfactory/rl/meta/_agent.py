@@ -22,7 +22,7 @@ from ._build import mind_for
 from ._evaluation import MetaEvaluation, evaluation, information, meet
 from ._families import TaskFamily
 from ._information import MetaInformation
-from ._learner import MetaLearner
+from ._learner import FamilyLearner
 from ._mind import MetaMind
 from ._play import Played, probe_and_select
 from ._stored import restore_family, store_family
@@ -46,9 +46,12 @@ class MetaSpecialistAgent:
     n_experts
         Number of experts in the end.
     founders
-        How many experts begin. They divide, several times if need be, in the last fifth of
-        `learn`; from then on the selector stays as it is. With as many founders as experts nobody
-        divides.
+        How many experts begin. After their childhood they divide, several times if need be. With
+        as many founders as experts nobody divides.
+    childhood
+        The share of `learn` in which founders learn alone, and the selector with them; afterwards
+        the selector stays as it is. Many experts that have much time profit from a short one:
+        each learns from its share of the tasks.
     vigour
         By what factor the answers of a new expert are stronger than those of its parent. More than
         1 helps with bodies that are heavier than all that were learned from, and harms a little
@@ -104,6 +107,7 @@ class MetaSpecialistAgent:
         n_experts: int = 4,
         *,
         founders: int = 2,
+        childhood: float = 0.8,
         vigour: float = 1.0,
         probe: str = "shake",
         probe_steps: int = 2,
@@ -133,7 +137,7 @@ class MetaSpecialistAgent:
         self.seed = check.integer("seed", seed, 0)
         self.history_: list[Progress] = []
         self._run: Run | None = None
-        self._evaluations = 0
+        self._evaluations, self._report_every = 0, 20
         self.family = family
         self._mind = mind_for(family.env, self._settings)
 
@@ -163,6 +167,7 @@ class MetaSpecialistAgent:
             Iterations between two reports, which is also where Ctrl-C takes effect.
         """
         run = self._prepared(check.integer("iterations", iterations, 1))
+        self._report_every = check.integer("report_every", report_every, 1)
         if checkpoint is not None and Path(checkpoint).exists():
             run = Checkpoint.resume(checkpoint, run)
         callbacks = [callback] if isinstance(callback, Callback) else list(callback)
@@ -178,7 +183,7 @@ class MetaSpecialistAgent:
                 Bodies(),
                 steps=int(run.state[0].hyper.last[0]),
                 batches=TaskStream(self.family, 2 * self.n_tasks),
-                chunk=check.integer("report_every", report_every, 1),
+                chunk=self._report_every,
                 callbacks=callbacks,
             )
         except NonFiniteError as error:
@@ -250,7 +255,8 @@ class MetaSpecialistAgent:
         family = self.family if tasks is None else tasks
         agent = self
         if updates:
-            agent = self._copy(family).learn(updates)
+            # Another length of chunks would be another program to compile.
+            agent = self._copy(family).learn(updates, report_every=self._report_every)
         met = agent._meet(family, n_tasks, deterministic, seed)
         return evaluation(family, *met, self.n_experts)
 
@@ -297,10 +303,10 @@ class MetaSpecialistAgent:
         other._mind = self.mind
         return other
 
-    def _learner(self, env: envs.Env) -> MetaLearner:
+    def _learner(self, env: envs.Env) -> FamilyLearner:
         rows = min(8, self.n_steps)
         epochs = check.integer("n_epochs", self._settings["n_epochs"], 1)
-        return MetaLearner(env, self.n_tasks, self.n_steps, epochs, rows, 16, 2 * self.n_tasks)
+        return FamilyLearner(env, self.n_tasks, self.n_steps, epochs, rows, 16, 2 * self.n_tasks)
 
     def _prepared(self, iterations: int) -> Run:
         """Return the run to go on with, with learning rates that fall until its end."""

@@ -51,6 +51,7 @@ def mind_for(env: Env, settings: Mapping[str, Any]) -> MetaMind:
         _real(float(n_experts)),
         _real(min(0.05, 0.15 / max(1, math.ceil(math.log2(n_experts / founders))))),
         positive("vigour"),
+        _real(check.number("childhood", settings["childhood"], 0.05, 0.95)),
         _real(0.0),
         _real(1.0),
     )

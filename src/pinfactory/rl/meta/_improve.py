@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from pinfactory.core.families import Categorical
 from pinfactory.core.priors import Priors
@@ -31,15 +31,15 @@ def descend(
     parts: tuple[PyTree, ...],
     optimisers: tuple[optax.OptState, ...],
     rates: tuple[Array, ...],
-    batches: Int[Array, "steps rows"],
+    batches: PyTree[Int[Array, "steps ..."]],
 ) -> tuple[tuple[PyTree, ...], tuple[optax.OptState, ...], Float[Array, " steps"]]:
     """Take one gradient step for every batch, each part with an optimiser of its own."""
     arrays, static = eqx.partition(parts, eqx.is_inexact_array)
 
-    def step(carry: Any, rows: Array) -> tuple[Any, Array]:
+    def step(carry: Any, batch: PyTree) -> tuple[Any, Array]:
         arrays, optimisers = carry
         gradients, note = eqx.filter_grad(
-            lambda a: loss(eqx.combine(a, static), rows), has_aux=True
+            lambda a: loss(eqx.combine(a, static), batch), has_aux=True
         )(arrays)
         moves = [
             OPTIMISER.update(gradient, optimiser)
@@ -98,13 +98,18 @@ def selector_loss(
 
 
 def update_priors(
-    priors: Priors, lessons: Lessons, expert: Int[Array, " n"], selection: Categorical
+    priors: Priors,
+    lessons: Lessons,
+    expert: Int[Array, " n"],
+    counts: Bool[Array, " n"],
+    selection: Categorical,
 ) -> Priors:
-    """Take in what the selector and the experts just answered."""
+    """Take in what the selector just answered, and the experts in tasks that count."""
     of_selector, of_experts = priors.stages
     steps, n = lessons.advantage.shape
     room = of_experts.mass.shape[0]
-    took_part = jnp.tile(jax.nn.one_hot(expert, room), (steps, 1)) / (steps * n)
+    weight = counts / (steps * jnp.sum(counts))
+    took_part = jnp.tile(weight[:, None] * jax.nn.one_hot(expert, room), (steps, 1))
 
     def for_each(leaf: Array) -> Array:
         flat = leaf.reshape(steps * n, 1, *leaf.shape[2:])

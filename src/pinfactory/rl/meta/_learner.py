@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key, PyTree
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Shaped
 
 from pinfactory.core.families import Categorical
 from pinfactory.core.information import BITS_PER_NAT
@@ -49,7 +49,7 @@ class Info(NamedTuple):
     effective_experts: Float[Array, ""]
 
 
-class MetaLearner(eqx.Module):
+class FamilyLearner(eqx.Module):
     """A learner for `pinfactory.core.training.train`; a batch is the bodies of 2n tasks.
 
     The first n tasks are for the experts, with the expert that the selector chooses. A task stays
@@ -58,7 +58,8 @@ class MetaLearner(eqx.Module):
     episodes last, and the less they would see of starts. The other n are for the selector, the
     "second task drawn alike": each is played from the probe on by an expert that the selector
     chooses, or by anyone in a quarter of them. Its free energy teaches the judge, and through it
-    the selector, until experts divide. No task serves both.
+    the selector. No task serves both. After childhood the selector stays as it is, and experts
+    learn from all 2n tasks.
 
     Attributes
     ----------
@@ -84,6 +85,7 @@ class MetaLearner(eqx.Module):
         """Return mind and tasks after one iteration."""
         mind, places = state
         mind = divide(mind)
+        settled = mind.settled
         keys = jax.random.split(key, 5)
         policy, n = mind.policy, self.n_tasks
 
@@ -93,7 +95,8 @@ class MetaLearner(eqx.Module):
         selection = policy.select(probed.transitions)
         chosen = selection.sample(keys[1]).astype(jnp.int32)
         even = policy.hierarchy.available / jnp.sum(policy.hierarchy.available)
-        trial = jnp.log(CURIOSITY * even + (1.0 - CURIOSITY) * selection.probs[n:])
+        curiosity = jnp.where(settled, 0.0, CURIOSITY)
+        trial = jnp.log(curiosity * even + (1.0 - curiosity) * selection.probs[n:])
         tried = jax.random.categorical(keys[2], trial).astype(jnp.int32)
 
         def fill(new: Array, old: Array) -> Array:
@@ -115,7 +118,7 @@ class MetaLearner(eqx.Module):
         room = len(mind.trials.expert) // n
         kept = mind.trials.add(trials, (mind.iteration % room) * n)
         mind = eqx.tree_at(lambda m: m.trials, mind, kept)
-        mind, nats = self._learn(keys[4], mind, lessons, expert, selection)
+        mind, nats = self._learn(keys[4], mind, lessons, everybody, selection, settled)
 
         own = jax.tree.map(lambda leaf: leaf[:n], world)
         ended = jnp.any(trajectory.done[:, :n], axis=0)
@@ -162,10 +165,9 @@ class MetaLearner(eqx.Module):
     ) -> tuple[MetaMind, Lessons, Float[Array, " n"], Float[Array, " n"], Float[Array, "t n"]]:
         """Price the information, and say how good every step and every trial was."""
         hyper, policy, deed = mind.hyper, mind.policy, trajectory.choice
-        learning = slice(0, self.n_tasks)
         nothing = jnp.zeros(len(expert))
         _, returns = discounted(trajectory.reward, trajectory.done, nothing, hyper.gamma)
-        returns = returns[:, learning]
+        returns = returns[:, : self.n_tasks]
         scale = mind.scale.update(returns, jnp.full(returns.shape, 1.0 / returns.size))
         unit = scale(jnp.ones(()))
         # What was learned about returns stays true in the new unit (Pop-Art).
@@ -186,9 +188,6 @@ class MetaLearner(eqx.Module):
         gained = advantages(utility, value, after, *ends, hyper.trace)
         free_energy = (advantages(utility, value, after, *ends, jnp.ones(())) + value)[0]
 
-        lessons = jax.tree.map(
-            lambda leaf: leaf[:, learning], Lessons(x, deed, gained, value + gained)
-        )
         mind = eqx.tree_at(
             lambda m: (m.scale, m.critics, m.judge.readout, m.trials.free_energy),
             mind,
@@ -197,7 +196,7 @@ class MetaLearner(eqx.Module):
         seen = policy.observations.update(trajectory.observation)
         return (
             eqx.tree_at(lambda m: m.policy.observations, mind, seen),
-            lessons,
+            Lessons(x, deed, gained, value + gained),
             free_energy,
             jnp.mean(cost, axis=0),
             utility,
@@ -210,24 +209,29 @@ class MetaLearner(eqx.Module):
         lessons: Lessons,
         expert: Int[Array, " n"],
         selection: Categorical,
+        settled: Bool[Array, ""],
     ) -> tuple[MetaMind, Float[Array, ""]]:
         """Improve all four parts; return the mind and what experts paid, in nats."""
         order_key, review_key = jax.random.split(key)
-        priors = update_priors(mind.policy.priors, lessons, expert, selection)
+        for_experts = (jnp.arange(len(expert)) < self.n_tasks) | settled
+        priors = update_priors(mind.policy.priors, lessons, expert, for_experts, selection)
         mind = eqx.tree_at(lambda m: m.policy.priors, mind, priors)
         left = mind.hyper.left(mind.iteration)
         pace = SLOWEST + (1.0 - SLOWEST) * left
-        # Lines between twins would be lost in the noise of what the judge expects of each.
-        settled = jnp.sum(mind.policy.hierarchy.available) > mind.hyper.founders
 
         order = shuffles(order_key, self.epochs, self.n_steps)
         rows = order[:, : self.n_steps // self.rows * self.rows].reshape(-1, self.rows)
+        # Epochs take turns with the experts' tasks and those that the selector no longer needs.
+        turn = jnp.where(settled, (mind.iteration + jnp.arange(self.epochs)) % 2, 0)
+        half = jnp.repeat(turn, len(rows) // self.epochs)
+        lessons, expert = jax.tree.map(self._halves, (lessons, expert[None]))
         full = jnp.minimum((mind.iteration + 1) * self.n_tasks, len(mind.trials.expert))
         looks = jax.random.randint(review_key, (self.reviews, self.review_size), 0, full)
 
-        def study(parts: Any, rows: Array) -> tuple[Array, Array]:
-            now = jax.tree.map(lambda leaf: leaf[rows], lessons)
-            return expert_loss(parts, now, expert, mind)
+        def study(parts: Any, batch: tuple[Array, Array]) -> tuple[Array, Array]:
+            half, rows = batch
+            now = jax.tree.map(lambda leaf: leaf[half, rows], lessons)
+            return expert_loss(parts, now, expert[half, 0], mind)
 
         def review(parts: Any, rows: Array) -> tuple[Array, Array]:
             now = jax.tree.map(lambda leaf: leaf[rows], mind.trials)
@@ -240,7 +244,7 @@ class MetaLearner(eqx.Module):
             (experts, critics),
             mind.optimisers[:2],
             (pace * hyper.expert_rate, pace * hyper.critic_rate),
-            rows,
+            (half, rows),
         )
         (selector, judge), more, _ = descend(
             review,
@@ -254,6 +258,10 @@ class MetaLearner(eqx.Module):
             mind,
             (experts, critics, selector, judge, opts + more, mind.iteration + 1),
         ), jnp.mean(costs)
+
+    def _halves(self, leaf: Shaped[Array, "t n2 ..."]) -> Shaped[Array, "2 t n ..."]:
+        """Return steps in the experts' and in the selector's tasks apart."""
+        return jnp.stack([leaf[:, : self.n_tasks], leaf[:, self.n_tasks :]])
 
 
 @eqx.filter_jit

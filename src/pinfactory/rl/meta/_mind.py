@@ -21,8 +21,8 @@ from pinfactory.rl.envs import Env
 
 from ._policy import MetaPolicy, Probe, transition_size
 
-# The share of a training in which experts learn before the first generation is complete.
-CHILDHOOD = 0.8
+# The share of its way that a training has gone, as learning rates see it, when childhood ends.
+GROWN = 0.8
 
 
 class Hyper(eqx.Module):
@@ -43,6 +43,10 @@ class Hyper(eqx.Module):
         between one division and the next.
     vigour
         By what factor the answers of a twin are stronger than those of its parent.
+    childhood
+        The share of the iterations in which founders learn, and the selector with them.
+    first, last
+        Iterations at which a training begins and ends.
     """
 
     expert_rate: Float[Array, ""]
@@ -58,18 +62,29 @@ class Hyper(eqx.Module):
     n_experts: Float[Array, ""]
     generation: Float[Array, ""]
     vigour: Float[Array, ""]
+    childhood: Float[Array, ""]
     first: Float[Array, ""]
     last: Float[Array, ""]
 
     def left(self, iteration: Int[Array, ""]) -> Float[Array, ""]:
-        """Return the share of the training that is left."""
+        """Return how much of its way a training has yet to go.
+
+        One at first, a fifth at the end of childhood, whenever that is, and nothing at last.
+        """
         done = (iteration - self.first) / jnp.maximum(self.last - self.first, 1.0)
-        return jnp.clip(1.0 - done, 0.0, 1.0)
+        young = 1.0 - GROWN * done / self.childhood
+        old = (1.0 - GROWN) * (1.0 - done) / (1.0 - self.childhood)
+        return jnp.clip(jnp.where(done < self.childhood, young, old), 0.0, 1.0)
+
+    def grown_up(self, iteration: Int[Array, ""]) -> Bool[Array, ""]:
+        """Return whether childhood is over."""
+        return self.left(iteration) < 1.0 - GROWN + 1e-6
 
     def population(self, iteration: Int[Array, ""]) -> Int[Array, ""]:
         """Return how many experts there should be."""
-        ripe = jnp.maximum(1.0 - self.left(iteration) - CHILDHOOD, 0.0)
-        divisions = jnp.floor(ripe / self.generation)
+        ripe = jnp.maximum(1.0 - self.left(iteration) - GROWN, 0.0)
+        # A generation that is over but for rounding is over.
+        divisions = jnp.floor(ripe / self.generation + 1e-3)
         return jnp.minimum(self.founders * 2.0**divisions, self.n_experts).astype(jnp.int32)
 
 
@@ -128,6 +143,16 @@ class MetaMind(eqx.Module):
         """The four parts with an optimiser each: experts, critics, selector, judge."""
         hierarchy = self.policy.hierarchy
         return hierarchy.experts, self.critics, hierarchy.selector, self.judge
+
+    @property
+    def settled(self) -> Bool[Array, ""]:
+        """Whether the selector stays as it is: childhood is over, or there is nobody to choose.
+
+        Lines between twins would be lost in the noise of what the judge expects of each.
+        """
+        hyper = self.hyper
+        divided = jnp.sum(self.policy.hierarchy.available) > hyper.founders
+        return divided | hyper.grown_up(self.iteration) | (hyper.founders < 2.0)
 
 
 class TaskWorld(eqx.Module):
