@@ -1,6 +1,6 @@
 """What adapting to a task gives: ordinary estimators, fitted to one support set."""
 
-from typing import Any, Literal
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -14,7 +14,7 @@ from pinfactory.core.families import Categorical, Family, Gaussian
 from pinfactory.core.hierarchy import Decision, Expert, Hierarchy
 from pinfactory.core.padding import padded, padded_length
 
-from .evaluation import mixture
+from .evaluation import Routing, mixture
 from .experts import Question
 from .one_task import OneTask, TaskClassifier
 from .tasks import Samples
@@ -48,7 +48,7 @@ class Adapted(OneTask):
         learner: Any,
         *,
         inner_steps: int | None = None,
-        routing: Literal["mixture", "best"] = "mixture",
+        routing: Routing = "mixture",
     ) -> None:
         self.learner = learner
         self.inner_steps = inner_steps

@@ -1,6 +1,6 @@
 """What adapting to a task of images gives: an ordinary classifier."""
 
-from typing import Any, Literal
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -11,12 +11,10 @@ from pinfactory import settings as check
 from pinfactory.core.families import Categorical
 from pinfactory.core.hierarchy import Hierarchy
 from pinfactory.core.padding import padded, padded_length
-from pinfactory.meta.evaluation import answers
+from pinfactory.meta.evaluation import Routing, answers
 from pinfactory.meta.experts import Question
 from pinfactory.meta.one_task import TaskClassifier
 from pinfactory.meta.tasks import Samples
-
-Routing = Literal["mixture", "best"]
 
 
 class AdaptedImages(TaskClassifier):

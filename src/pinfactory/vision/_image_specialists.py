@@ -373,8 +373,7 @@ class ImageSpecialists(BaseEstimator):
     ) -> "ImageSpecialists":
         model, side = cls(**meta["params"]), int(meta["side"])
         model.input_shape_ = (side, side)
-        if "information" in meta:
-            model.information_ = CommitteeInformation(**meta["information"])
+        model.information_ = CommitteeInformation(**meta["information"])
         blank = np.zeros((2, side, side), np.float32)
         model.hierarchy_ = load(model._hierarchy(blank, model._selector(side)))
         return model
