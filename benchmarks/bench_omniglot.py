@@ -7,13 +7,13 @@ convolution
 training
     Training tasks per second.
 accuracy RESULTS LEARNER SEED [ROTATIONS [MOST_SHOTS]]
-    Train a learner (a number of experts, a control, "MAML", "Matching Nets" or "pre-training")
-    and score it.
-    Controls: "k-means", sixteen experts with fixed tasks; "untrained"; "longer" and "16 longer",
-    one expert and sixteen with four times the steps; "sharp", sixteen with ten times the β₁;
-    "wider", one expert with all directions of sixteen. Results are added to the folder RESULTS at
-    once: a line of `results.jsonl`, and the scores of all tasks. What is there is not measured
-    again.
+    Train a learner (a number of experts, a control, or one of others' methods: "MAML", "Matching
+    Nets", "pre-training", "MAML, four blocks", "Matching Nets, four blocks") and score it.
+    Controls: "k-means", sixteen experts with fixed tasks; "untrained"; "longer", "16 longer" and
+    "k-means longer", one expert and sixteen with four times the steps; "sharp", sixteen with ten
+    times the β₁; "wider", one expert with all directions of sixteen. Results are added to the
+    folder RESULTS at once: a line of `results.jsonl`, and the scores of all tasks. What is there
+    is not measured again.
 tune RESULTS BASELINE RATE
     Score a baseline with an inner rate, or a learning rate, on validation classes at K = 1.
 vinyals RESULTS LEARNER STEPS [SPLIT]
@@ -114,6 +114,8 @@ BASELINE_STEPS = {
     "MAML": {1: 6000, 5: 600, 10: 700},
     "Matching Nets": {1: 6000, 5: 600, 10: 700},
     "pre-training": {1: 1000, 5: 300, 10: 300},
+    "MAML, four blocks": {1: 1500, 5: 150, 10: 150},
+    "Matching Nets, four blocks": {1: 3000, 5: 300, 10: 300},
 }
 TUNING_STEPS = 600
 TASKS = {1: 16_000, 5: 6_000, 10: 4_000}
@@ -187,6 +189,7 @@ def _learner(name: str, shots: int, seed: int, former: Any, saved: Path) -> Any:
         "untrained": {"n_experts": 1},
         "longer": {"n_experts": 1},
         "16 longer": {"n_experts": 16},
+        "k-means longer": {"selection": "k-means"},
         "sharp": {"n_experts": 16, "beta_selector": 500.0},
         "wider": {"n_experts": 1, "rank": 256},
     }
@@ -217,8 +220,8 @@ def tune(folder: str, name: str, rate: str) -> None:
 # Classes and drawings of each in the test tasks, and how many there are.
 VINYALS_TESTS = {
     "ProtoNets": ((5, 1), (5, 5), (20, 1), (20, 5)),
-    "MAML": ((5, 1),),
-    "MAML 20": ((20, 1),),
+    "MAML": ((5, 1), (5, 5)),
+    "MAML 20": ((20, 1), (20, 5)),
 }
 # Classes in a training task of MAML, queries of each, and tasks in a step: 160 images in either.
 MAML_TRAINING = {"MAML": (5, 3, 8), "MAML 20": (20, 1, 4)}

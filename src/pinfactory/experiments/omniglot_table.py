@@ -62,8 +62,8 @@ BASELINES: dict[str, Callable[..., Any]] = {
     "Matching Nets": partial(MatchingNetworks, learning_rate=0.01),
     "ProtoNets": PrototypicalNetworks,
     "MAML, four blocks": partial(MAML, 4, inner_rate=0.1, transductive=True, strided=True),
-    "Matching Nets, four blocks": partial(MatchingNetworks, 4),
-    "ProtoNets, four blocks": partial(PrototypicalNetworks, 4),
+    "Matching Nets, four blocks": partial(MatchingNetworks, 4, strided=True),
+    "ProtoNets, four blocks": partial(PrototypicalNetworks, 4, strided=True),
 }
 CONTROLS = ("untrained", "k-means")
 # The learning rate and the tasks of a step with which committees go on from one shot to more.
