@@ -11,13 +11,14 @@ import pytest
 from jaxtyping import PyTree
 from sklearn.base import clone
 
+from pinfactory.core.families import Categorical
 from pinfactory.meta import MetaSpecialistClassifier
 from pinfactory.meta.evaluation import answers
 from pinfactory.meta.experts import Question
 from pinfactory.meta.tasks import ArrayTasks, Samples
 from pinfactory.persistence import load
 from pinfactory.vision import ImageSpecialists, one_block_experts
-from pinfactory.vision._learning import likelihood
+from pinfactory.vision._learning import crisp, likelihood
 from pinfactory.vision._selection import NearestCentre, PositivesEncoder
 from pinfactory.vision._specialists import FINE, Craft, KernelSteps
 
@@ -80,6 +81,21 @@ def test_likelihood_is_ordered_by_sample_then_expert() -> None:
     got = likelihood(logits, jnp.asarray([[1, 0]]))
     expected = np.log(1 / (1 + np.exp(-np.asarray([[1.0, 3.0], [2.0, -4.0]]))))
     np.testing.assert_allclose(got, expected, rtol=1e-5)
+
+
+def test_a_faint_selection_becomes_a_clear_and_even_division(rng: np.random.Generator) -> None:
+    """Whoever is liked a little more in a task gets it, however well liked they are in general."""
+    liking, popularity = rng.normal(size=(2000, 4)), np.asarray([0.0, 3.0, -3.0, 1.0])
+    got = crisp(Categorical.from_logits(jnp.asarray(0.01 * liking + popularity)))
+    entropy = float(jnp.mean(got.entropy()))
+    assert entropy < 0.5 * np.log(4)
+    np.testing.assert_allclose(jnp.mean(got.probs, axis=0), 0.25, atol=0.02)
+    assert np.mean(np.argmax(got.probs, axis=1) == np.argmax(liking, axis=1)) > 0.95
+
+
+def test_one_task_alone_is_divided_evenly() -> None:
+    got = crisp(Categorical.from_logits(jnp.asarray([[1.0, -2.0, 0.5]])))
+    np.testing.assert_allclose(got.probs, np.full((1, 3), 1 / 3), rtol=1e-4)
 
 
 @pytest.mark.parametrize("pool", ["max", "mean", "min"])

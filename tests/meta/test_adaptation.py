@@ -6,9 +6,9 @@ import pytest
 from sklearn.linear_model import Ridge
 
 from pinfactory.core.families import Categorical
+from pinfactory.core.gaussian_experts import SteadyExpert
 from pinfactory.core.hierarchy import FamilyExpert
 from pinfactory.core.utilities import log_likelihood, squared_error
-from pinfactory.estimators._gaussian_experts import SteadyExpert
 from pinfactory.meta.adaptation import GradientSteps, LastLayer, Unchanged
 from pinfactory.meta.experts import HeadedNetwork, MetaExpert, Question
 from pinfactory.meta.tasks import Samples

@@ -21,6 +21,7 @@ from pinfactory.core.hierarchy import pick, stack
 from pinfactory.core.training import Callback, Run, train
 from pinfactory.meta.evaluation import Evaluation, score_tasks
 from pinfactory.meta.experts import HeadedNetwork
+from pinfactory.meta.looking import images_of, look_at
 from pinfactory.meta.source import Recipes, TaskSource
 from pinfactory.meta.tasks import Samples, Tasks
 from pinfactory.persistence import save_model
@@ -208,15 +209,8 @@ class FewShotBaseline(BaseEstimator):
         for name in ("max_iter", "batch_size"):
             check.integer(name, getattr(self, name), 1)
         check.number("learning_rate", self.learning_rate, 0.0)
-        recipes = tasks.draw(np.random.default_rng(self.random_state), N_IMAGES // 2)
-        some = eqx.filter_jit(TaskSource.batch)(TaskSource(tasks), recipes)
-        x = np.asarray(some.support.x)
-        if x.ndim != 4:
-            raise ValueError(
-                "samples must be images with rows and columns, but got samples of shape "
-                f"{x.shape[2:]}."
-            )
-        return x.reshape(-1, *x.shape[2:])[:N_IMAGES], int(some.support.y.max()) + 1
+        seen = look_at(tasks, self.random_state)
+        return images_of(seen)[:N_IMAGES], int(seen.support.y.max()) + 1
 
     def _train(
         self,

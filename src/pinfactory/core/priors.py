@@ -3,7 +3,8 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+import numpy as np
+from jaxtyping import Array, Float, PyTree
 
 from .families import Categorical, Family
 from .hierarchy import Decision
@@ -77,6 +78,11 @@ class Priors(eqx.Module):
                 for prior, posterior, reach in stages
             )
         )
+
+
+def blank(shapes: PyTree) -> PyTree:
+    """Return zeros of the given shapes, as posteriors for a prior to be shaped as."""
+    return jax.tree.map(lambda s: jax.device_put(np.zeros(s.shape, s.dtype)), shapes)
 
 
 def _uniform(family: Family) -> Family:

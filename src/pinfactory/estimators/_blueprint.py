@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import Array
 from sklearn.base import BaseEstimator
 
 from pinfactory import networks
@@ -18,7 +18,7 @@ from pinfactory import settings as check
 from pinfactory.core.families import Family
 from pinfactory.core.hierarchy import Decision, Expert, FamilyExpert, Hierarchy, assemble
 from pinfactory.core.learning import Learner, LearnerState, Utility
-from pinfactory.core.priors import Priors
+from pinfactory.core.priors import Priors, blank
 from pinfactory.core.resources import Budget, Resource, Scheduled
 
 
@@ -131,11 +131,6 @@ def _decision(structure: Any, leaves: tuple, n_features: int) -> Decision:
 
 def _outlined(leaf: Any) -> Any:
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) if eqx.is_array(leaf) else leaf
-
-
-def blank(shapes: PyTree) -> PyTree:
-    """Return zeros of the given shapes."""
-    return jax.tree.map(lambda s: jax.device_put(np.zeros(s.shape, s.dtype)), shapes)
 
 
 def _resumed(old: Resource, new: Resource) -> Resource:

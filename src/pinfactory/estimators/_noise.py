@@ -9,11 +9,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from pinfactory.core.families import Gaussian
+from pinfactory.core.gaussian_experts import WIDEST
 from pinfactory.core.hierarchy import Hierarchy
 from pinfactory.core.learning import Data
 
 from ._committee import BLOCK
-from ._gaussian_experts import WIDEST
 from ._table import Table
 
 Squares = Float[np.ndarray, "m d"]

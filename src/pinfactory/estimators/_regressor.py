@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from pinfactory import settings as check
 from pinfactory.core import utilities
 from pinfactory.core.families import Family, Gaussian
+from pinfactory.core.gaussian_experts import Calibrated, SteadyExpert, gaussian
 from pinfactory.core.hierarchy import Decision, Expert, Hierarchy
 from pinfactory.core.learning import Data, Utility
 from pinfactory.core.resources import Scheduled
@@ -26,7 +27,6 @@ from pinfactory.persistence import register
 
 from . import _questions as questions
 from ._committee import Committee
-from ._gaussian_experts import Calibrated, SteadyExpert, gaussian
 from ._noise import measure_errors, root_mean_square
 from ._rows import Rows
 from ._table import Table

@@ -14,9 +14,8 @@ from pinfactory import networks
 from pinfactory import settings as check
 from pinfactory.core.hierarchy import Expert, assemble
 from pinfactory.core.learning import Utility
-from pinfactory.core.priors import Priors
+from pinfactory.core.priors import Priors, blank
 from pinfactory.core.resources import Resource
-from pinfactory.estimators._blueprint import blank
 
 from .adaptation import Adaptation, GradientSteps, LastLayer, Unchanged
 from .embeddings import Embedding, Histogram, SetEncoder

@@ -8,10 +8,10 @@ import numpy as np
 
 from pinfactory import settings as check
 from pinfactory.core import utilities
+from pinfactory.core.gaussian_experts import SteadyExpert
 from pinfactory.core.hierarchy import Expert
 from pinfactory.core.learning import Utility
 from pinfactory.core.resources import Scheduled
-from pinfactory.estimators._gaussian_experts import SteadyExpert
 from pinfactory.persistence import register
 
 from ._adapted import AdaptedRegressor

@@ -26,7 +26,8 @@ from .adaptation import GradientSteps
 from .evaluation import Evaluation, Routing, evaluate, measure
 from .experts import MetaExpert, Question
 from .learner import MetaState
-from .scaling import Scale, ScaledTasks, look_at
+from .looking import look_at
+from .scaling import Scale, ScaledTasks
 from .source import Recipes, TaskSource
 from .tasks import Samples, Tasks
 

@@ -7,11 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from .source import TaskSource
 from .tasks import Episode, Samples, Tasks
-
-# Tasks from which means and deviations are taken.
-SAMPLE = 500
 
 
 class Scale(eqx.Module):
@@ -61,14 +57,3 @@ class ScaledTasks(eqx.Module):
         """Return the samples in standard units."""
         support, query = self.tasks.build(recipe)
         return Episode(self.scale(support), self.scale(query))
-
-
-def look_at(tasks: Tasks, seed: int) -> Episode:
-    """Return some training tasks, as host arrays with a leading axis of tasks."""
-    recipes = tasks.draw(np.random.default_rng(seed), SAMPLE)
-    return jax.tree.map(np.asarray, _built(TaskSource(tasks), recipes))
-
-
-@eqx.filter_jit
-def _built(source: TaskSource, recipes: PyTree) -> Episode:
-    return source.batch(recipes)

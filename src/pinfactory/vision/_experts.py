@@ -4,12 +4,11 @@ from collections.abc import Callable
 
 import equinox as eqx
 import jax
-import numpy as np
 from jaxtyping import Array, Key
 
 from pinfactory import networks
 from pinfactory.meta.experts import HeadedNetwork
-from pinfactory.meta.scaling import look_at
+from pinfactory.meta.looking import images_of, look_at
 from pinfactory.meta.tasks import Tasks
 
 from ._blocks import OneBlock
@@ -35,13 +34,7 @@ def one_block_experts(
     ``MetaSpecialistClassifier(4, expert=one_block_experts(tasks))`` learns tasks of as many classes
     as `tasks` have.
     """
-    images = np.asarray(look_at(tasks, 0).support.x)
-    if images.ndim != 4:
-        raise ValueError(
-            "samples must be images with rows and columns, but got samples of shape "
-            f"{images.shape[2:]}."
-        )
-    images = images.reshape(-1, *images.shape[2:])[:N_IMAGES]
+    images = images_of(look_at(tasks, 0))[:N_IMAGES]
 
     def expert(input_shape: tuple[int, ...], outputs: int, *, key: Key[Array, ""]) -> HeadedNetwork:
         if input_shape != images.shape[1:]:

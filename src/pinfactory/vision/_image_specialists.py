@@ -18,12 +18,13 @@ from pinfactory.callbacks import ProgressBar
 from pinfactory.core.hierarchy import pick, stack
 from pinfactory.core.information import Estimate, Information
 from pinfactory.core.priors import Priors
-from pinfactory.core.resources import Fixed
+from pinfactory.core.resources import Fixed, Resource, Scheduled
 from pinfactory.core.training import Callback, Run, train
 from pinfactory.estimators import CommitteeInformation
 from pinfactory.meta.embeddings import Embedding, Pooled
 from pinfactory.meta.evaluation import Evaluation, Routing, evaluate, measure
 from pinfactory.meta.experts import Question, TaskSelector, per_sample
+from pinfactory.meta.looking import look_at
 from pinfactory.meta.source import Recipes, TaskSource
 from pinfactory.meta.tasks import Episode, Tasks
 from pinfactory.persistence import register, save_model
@@ -37,6 +38,9 @@ from ._specialists import Craft, KernelSteps, SharedSpecialists
 
 # Training tasks that are looked at before the first step.
 N_LOOKED_AT = 1000
+# A new selector is given a division of tasks for this share of all steps, and its information is
+# cheap at first: β₁ begins at this many times its value, which it has after this share.
+DIVIDED_SHARE, FIRST_BETA, CHEAP_SHARE = 0.1, 10.0, 0.5
 
 
 @register("ImageSpecialists")
@@ -55,11 +59,11 @@ class ImageSpecialists(BaseEstimator):
     inner_steps : int, default=10
         Gradient steps of the adaptation.
     beta_selector : float, default=50.0
-        β₁, the selector's resource.
+        β₁, the selector's resource; larger in the first half of training.
     beta_expert : float, default=100.0
         β₂, the experts' resource.
     balance : float, default=0.1
-        Weight of a bonus on H(M), which keeps all experts in use; larger at first.
+        Weight of a bonus on H(M), which keeps all experts in use.
     selection : {"free energy", "k-means"}, default="free energy"
         How tasks come to experts: by a selector that learns from the experts' free energy, or by
         fixed clusters of the bottleneck of an autoencoder.
@@ -171,15 +175,17 @@ class ImageSpecialists(BaseEstimator):
         seen = self._look_at(tasks)
         learner = SpecialistLearner()
         again = self.warm_start and hasattr(self, "hierarchy_")
+        new_selector = not again and self.selection == "free energy"
         hierarchy = self.hierarchy_ if again else self._start(seen)
         like = _decide(hierarchy, Question(seen.support, seen.query.x))
         state = learner.init(
             hierarchy,
             Priors.running(pick(like, 0), self.momentum, self.momentum),
-            tuple(Fixed(jnp.asarray(float(b))) for b in (self.beta_selector, self.beta_expert)),
+            self._resources(new_selector),
             learning_rate=self.learning_rate,
             decay_steps=self.max_iter,
             balance=self.balance,
+            divided_steps=DIVIDED_SHARE * self.max_iter if new_selector else 0.0,
         )
         bar: list[Callback] = [ProgressBar(type(self).__name__)] if self.verbose else []
         trained = train(
@@ -285,6 +291,15 @@ class ImageSpecialists(BaseEstimator):
             check.number(name, getattr(self, name), 0.0)
         check.number("momentum", self.momentum, 0.0, 1.0)
 
+    def _resources(self, new_selector: bool) -> tuple[Resource, Resource]:
+        beta, steps = (
+            jnp.asarray(float(self.beta_selector)),
+            jnp.asarray(CHEAP_SHARE * self.max_iter),
+        )
+        cheap_at_first = Scheduled(FIRST_BETA * beta, beta, steps, "linear")
+        selector = cheap_at_first if new_selector else Fixed(beta)
+        return selector, Fixed(jnp.asarray(float(self.beta_expert)))
+
     def _with_steps(self, steps: int | None) -> SharedSpecialists:
         check_is_fitted(self, "hierarchy_")
         if steps is None:
@@ -293,8 +308,7 @@ class ImageSpecialists(BaseEstimator):
 
     def _look_at(self, tasks: Tasks) -> Episode:
         """Return some training tasks, after checking that they are of the right kind."""
-        recipes = tasks.draw(np.random.default_rng(self.random_state), N_LOOKED_AT)
-        seen = eqx.filter_jit(TaskSource.batch)(TaskSource(tasks), recipes)
+        seen = look_at(tasks, self.random_state, N_LOOKED_AT)
         shape, labels = seen.support.x.shape, set(np.unique(seen.support.y).tolist())
         if len(shape) != 4 or labels != {0, 1}:
             raise ValueError(

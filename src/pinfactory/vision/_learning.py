@@ -1,5 +1,6 @@
 """How shared specialists learn: one gradient step on J, of answers before and after adaptation."""
 
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -20,9 +21,9 @@ from pinfactory.meta.tasks import Episode
 
 from ._specialists import SharedSpecialists, two_classes
 
-# Until experts know something the bonus on H(M) is larger, up to this many times, for this share of
-# all steps: an expert that nobody asks at first would never learn.
-FIRST_BALANCE, BALANCED_SHARE = 3.0, 0.2
+# How crisp the division is that experts learn first: log-probabilities in standard units are
+# multiplied by it.
+CRISP = 3.0
 
 
 class SpecialistState(eqx.Module):
@@ -32,6 +33,8 @@ class SpecialistState(eqx.Module):
     ----------
     balance
         Weight of a bonus on H(M), which keeps all experts in use.
+    divided_steps
+        How many steps experts learn a division of tasks that is given.
     """
 
     hierarchy: SharedSpecialists
@@ -42,6 +45,7 @@ class SpecialistState(eqx.Module):
     learning_rate: Float[Array, ""]
     decay_steps: Float[Array, ""]
     balance: Float[Array, ""]
+    divided_steps: Float[Array, ""]
 
 
 _ADAM = optax.scale_by_adam()
@@ -54,6 +58,11 @@ class SpecialistLearner(eqx.Module):
     answer to the query set, before adaptation and after it. What an expert knows beforehand it
     learns from the tasks that are its own; how to adapt, all experts learn from all tasks, each by
     itself. From its own tasks alone an expert would learn it less well.
+
+    At first experts know nothing, and a selector that is judged by them would forget what tells
+    tasks apart: with p(m|x) the same for all tasks, experts learn the same, and nothing to choose
+    from arises. So for the first steps tasks are divided by what the untrained selector happens to
+    tell apart; experts learn their parts, and the selector the division.
     """
 
     def init(
@@ -65,6 +74,7 @@ class SpecialistLearner(eqx.Module):
         learning_rate: float,
         decay_steps: int,
         balance: float,
+        divided_steps: float = 0.0,
     ) -> SpecialistState:
         """Return the state before the first step."""
         return SpecialistState(
@@ -73,7 +83,10 @@ class SpecialistLearner(eqx.Module):
             resources,
             _ADAM.init(eqx.filter(hierarchy, eqx.is_inexact_array)),
             jnp.asarray(0),
-            *map(jnp.asarray, (float(learning_rate), float(decay_steps), float(balance))),
+            *(
+                jnp.asarray(float(number))
+                for number in (learning_rate, decay_steps, balance, divided_steps)
+            ),
         )
 
     def step(
@@ -85,11 +98,14 @@ class SpecialistLearner(eqx.Module):
         target = batch.query.y
         weights = jnp.full(target.size, 1.0 / target.size)
         done = jnp.clip(state.step / state.decay_steps, 0.0, 1.0)
-        balance = state.balance * jnp.maximum(1.0, FIRST_BALANCE * (1.0 - done / BALANCED_SHARE))
+        divided = state.step < state.divided_steps
 
         @eqx.filter_value_and_grad(has_aux=True)
         def loss(hierarchy: SharedSpecialists) -> tuple[Array, Any]:
-            selection = jax.vmap(hierarchy.select)(questions)
+            chosen = jax.vmap(hierarchy.select)(questions)
+            division = jax.lax.stop_gradient(crisp(chosen))
+            imitation = jnp.mean(jnp.sum(division.probs * chosen.log_probs, axis=-1))
+            selection = jax.tree.map(partial(jnp.where, divided), division, chosen)
             answers = jax.vmap(hierarchy.answers)(questions)
             decision = per_sample(Decision((selection,), two_classes(answers.after)))
             after = likelihood(answers.after, target)
@@ -99,8 +115,8 @@ class SpecialistLearner(eqx.Module):
             parts = objective(samples, priors, likelihood(answers.before, target) + judged, betas)
             adapting = free_energy(after, decision.answers, priors.stages[-1].family, betas[-1])
             in_use = Categorical.from_probs(jnp.mean(selection.probs, axis=0))
-            value = jnp.mean(parts.value) + jnp.mean(adapting) + balance * in_use.entropy()
-            return -value, (parts, priors)
+            value = jnp.mean(parts.value) + jnp.mean(adapting) + state.balance * in_use.entropy()
+            return -value - jnp.where(divided, imitation, 0.0), (parts, priors)
 
         (negative, (parts, priors)), gradient = loss(state.hierarchy)
         direction, optimiser = _ADAM.update(gradient, state.optimiser)
@@ -120,9 +136,22 @@ class SpecialistLearner(eqx.Module):
             state.learning_rate,
             state.decay_steps,
             state.balance,
+            state.divided_steps,
         )
         bits = tuple(nats * BITS_PER_NAT for nats in information)
         return new, Info(-negative, jnp.mean(parts.utility), bits, betas)
+
+
+def crisp(selection: Categorical) -> Categorical:
+    """Return a clear division of a batch of tasks along the faint one of an untrained selector.
+
+    In standard units over the batch no expert is liked more than the others, so that all have
+    about as many tasks.
+    """
+    # Normalisation shifts all experts alike in a task; less their mean it has no say.
+    faint = selection.log_probs - jnp.mean(selection.log_probs, axis=1, keepdims=True)
+    standard = (faint - jnp.mean(faint, axis=0)) / (jnp.std(faint, axis=0) + 1e-6)
+    return Categorical.from_logits(CRISP * standard)
 
 
 def likelihood(

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, PyTree
 
-from pinfactory.core.families import Gaussian
-from pinfactory.core.hierarchy import Expert, Hierarchy
+from .families import Gaussian
+from .hierarchy import Expert, Hierarchy
 
 # Standardised targets: a deviation below e⁻⁵ or above e⁵ is a sign of trouble, not of knowledge.
 WIDEST = 5.0
