@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from pinfactory.experiments import omniglot_alphabets, omniglot_table
+from pinfactory.meta.tasks import Omniglot
 from pinfactory.meta.tasks._omniglot_archives import ARCHIVES, FOLDER_VARIABLE
+from pinfactory.vision import ImageSpecialists
 
 FOLDER = Path(
     os.environ.get(
@@ -106,3 +108,15 @@ def test_a_committee_beats_the_paper_after_a_short_training() -> None:
     rows = {row.name: row for row in omniglot_table.measures(results)}
     after = rows["accuracy after 10 steps, 16 experts, K=1, rotations as classes"]
     assert after.ours > 0.80
+
+
+@needs_archives
+@pytest.mark.slow
+def test_experts_part_ways_where_families_are_hard_to_know() -> None:
+    """A class with all its turned drawings; from a random start p(m|x) was the same for all."""
+    tasks = Omniglot(rotations="augmentation", folder=FOLDER)
+    learner = ImageSpecialists(16, max_iter=1200, random_state=0).fit(tasks)
+    found = learner.information(tasks)
+    assert found.selectors[0] > 0.5
+    assert found.effective_experts > 8.0
+    assert learner.evaluate(tasks, inner_steps=0).mean > 0.6
