@@ -223,8 +223,9 @@ VINYALS_TESTS = {
     "MAML": ((5, 1), (5, 5)),
     "MAML 20": ((20, 1), (20, 5)),
 }
-# Classes in a training task of MAML, queries of each, and tasks in a step: 160 images in either.
-MAML_TRAINING = {"MAML": (5, 3, 8), "MAML 20": (20, 1, 4)}
+# Classes in a training task of MAML, queries of each, tasks in a step (160 images in either), and
+# steps on a new task, as published.
+MAML_TRAINING = {"MAML": (5, 3, 8, 3), "MAML 20": (20, 1, 4, 5)}
 VINYALS_TASKS = 1000
 
 
@@ -240,14 +241,14 @@ def vinyals(folder: str, name: str, steps: str, split: str = "test") -> None:
         learner = PrototypicalNetworks(4, batch_size=1, learning_rate=2e-3, **shared)
         tasks = Omniglot(60, 1, "vinyals", queries=5)
     else:
-        n_ways, n_queries, batch_size = MAML_TRAINING[name]
+        n_ways, n_queries, batch_size, test_steps = MAML_TRAINING[name]
         learner = MAML(
             4,
             batch_size=batch_size,
             learning_rate=2e-3,
             inner_rate=0.4,
             inner_steps=1,
-            test_steps=3,
+            test_steps=test_steps,
             transductive=True,
             **shared,
         )
