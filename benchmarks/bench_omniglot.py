@@ -10,9 +10,9 @@ accuracy RESULTS LEARNER SEED [ROTATIONS [MOST_SHOTS]]
     Train a learner (a number of experts, a control, or one of others' methods: "MAML", "Matching
     Nets", "pre-training", "MAML, four blocks", "Matching Nets, four blocks") and score it.
     Controls: "k-means", sixteen experts with fixed tasks; "untrained"; "longer", "16 longer" and
-    "k-means longer", one expert and sixteen with four times the steps; "wider", one expert with all
-    directions of sixteen. Results are added to the folder RESULTS at once: a line of
-    `results.jsonl`, and the scores of all tasks. What is there is not measured again.
+    "k-means longer", one expert and sixteen with four times the steps. Results are added to the
+    folder RESULTS at once: a line of `results.jsonl`, and the scores of all tasks. What is there is
+    not measured again.
 tune RESULTS BASELINE RATE
     Score a baseline with an inner rate, or a learning rate, on validation classes at K = 1.
 vinyals RESULTS LEARNER STEPS [SPLIT]
@@ -189,7 +189,6 @@ def _learner(name: str, shots: int, seed: int, former: Any, saved: Path) -> Any:
         "longer": {"n_experts": 1},
         "16 longer": {"n_experts": 16},
         "k-means longer": {"selection": "k-means"},
-        "wider": {"n_experts": 1, "rank": 256},
     }
     kind = controls[name] if name in controls else {"n_experts": int(name)}
     return ImageSpecialists(max_iter=steps, batch_size=BATCH[shots], random_state=seed, **kind)

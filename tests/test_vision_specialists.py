@@ -252,6 +252,22 @@ def test_a_warm_start_goes_on_from_what_was_learned(tasks: ArrayTasks) -> None:
     np.testing.assert_allclose(again.hierarchy_.trunk.weight, first + 1.0)
 
 
+def test_only_a_new_selector_is_given_a_division_and_cheap_information(tasks: ArrayTasks) -> None:
+    """β₁ falls from ten times its value, within half of the steps; a division is no even choice."""
+    small: dict[str, Any] = {"max_iter": 1, "filters": 4, "rank": 2, "learning_rate": 0.0}
+
+    def seen(learner: ImageSpecialists) -> tuple[float, float]:
+        info = learner.fit(tasks).history_[0].info
+        return float(info.beta[0][0]), float(info.information[0][0])
+
+    learner = ImageSpecialists(4, beta_selector=7.0, warm_start=True, **small)
+    beta, bits = seen(learner)
+    assert beta == pytest.approx(70.0)
+    again, own_bits = seen(learner)
+    assert again == pytest.approx(7.0)
+    assert bits > 2 * own_bits
+
+
 def test_all_experts_learn_to_adapt_and_the_responsible_one_learns_its_family(
     tasks: ArrayTasks,
 ) -> None:
