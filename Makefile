@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test test-slow test-lowest lint format bench docs clean
+.PHONY: run test test-slow test-lowest lint format bench docs numbers clean
 
 run: $(VENV)/.run
 	$(BIN)/pinfactory reproduce --scale quick --out out
@@ -34,10 +34,16 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.bench
-	set -e; for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python $$script; done
+	$(BIN)/pinfactory reproduce --kind benchmark --scale quick --out out
+	$(BIN)/pinfactory results --out out
 
 docs: $(VENV)/.docs
+	$(BIN)/python tools/readme_results.py --check
 	$(BIN)/sphinx-build -W -b html docs docs/_build/html
+
+# Which result each number of README and docs comes from, and which come from none.
+numbers:
+	$(PYTHON) tools/docs_numbers.py
 
 clean:
 	rm -rf $(VENV) .venv-lowest out docs/_build .mypy_cache .ruff_cache .pytest_cache .coverage*
@@ -58,8 +64,10 @@ $(VENV)/.docs: $(VENV)/bin/python pyproject.toml
 	$(BIN)/pip install --quiet -e '.[docs,rl,report]'
 	touch $@
 
-# PyTorch is pinned to the release the comparisons were measured with.
+# Benchmarks go without peers that cannot be installed, and say so. PyTorch is pinned to the release
+# the comparisons were measured with.
 $(VENV)/.bench: $(VENV)/.dev pyproject.toml
-	$(BIN)/pip install --quiet torch==2.13.0
-	$(BIN)/pip install --quiet -e '.[baselines]'
+	-$(BIN)/pip install --quiet torch==2.13.0
+	-$(BIN)/pip install --quiet -e '.[baselines]'
+	-$(BIN)/pip install --quiet -e '.[peers]'
 	touch $@

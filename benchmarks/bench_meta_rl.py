@@ -8,7 +8,7 @@
     longer      the same with 2.4 times the iterations, the last two thirds of them divided
     paper       the same after 1,000 iterations of 64 tasks
     between     the same on T and on tasks between T and T′, by which settings are chosen
-    twins       the same for 4, 8, 16 experts whose twins answer more strongly than their parents
+    children    the same for 4, 8, 16 experts with `child_scale=1.2`
     stronger    2 experts, all of whose answers are made stronger after training
     rates       2 experts with the paper's learning rates
     probes      return and I(sign; M) with each way to spend the first steps, and with a GRU
@@ -50,7 +50,7 @@ from scipy.linalg import solve_discrete_are
 
 from pinfactory.baselines.rl_model import GrBAL
 from pinfactory.callbacks import Callback, Checkpoint
-from pinfactory.experiments.meta_rl import BASELINES, TUNED
+from pinfactory.experiments.figures.meta_rl import BASELINES, TUNED
 from pinfactory.persistence import save_tree
 from pinfactory.rl.envs import State
 from pinfactory.rl.meta import (
@@ -62,7 +62,7 @@ from pinfactory.rl.meta import (
     double_pendulum_tasks,
     pendulum_tasks,
 )
-from pinfactory.rl.meta._information import groups, information_about
+from pinfactory.rl.meta.information import group_values, information_about
 
 # New tasks that agents are judged by.
 JUDGED = 2048
@@ -97,21 +97,21 @@ class Until(Callback):
         return bool(progress.step >= self.iteration)
 
 
-def childhood(agent: MetaSpecialistAgent, iterations: int) -> Path:
-    """Return a file from which an agent of two or more experts goes on just before it divides."""
-    share = agent._settings["childhood"]
+def before_growth(agent: MetaSpecialistAgent, iterations: int) -> Path:
+    """Return a checkpoint of an agent of two or more experts just before they are split."""
+    share = agent.get_params()["growth_fraction"]
     name = f"{agent.seed}_{iterations}_{share:.2f}.pin"
-    shared, own = Path(f"childhood_{name}"), Path(f"meta_{agent.n_experts}_{name}")
-    like = agent._prepared(iterations)
+    shared, own = Path(f"before_growth_{name}"), Path(f"meta_{agent.n_experts}_{name}")
+    like = agent.prepared_run(iterations)
     if not shared.exists():
         part = shared.with_suffix(".part")
-        first = MetaSpecialistAgent(agent.family, **agent._settings | {"n_experts": 2})
+        first = MetaSpecialistAgent(agent.family, **agent.get_params() | {"n_experts": 2})
         first.learn(iterations, Until(share * iterations), checkpoint=part)
         part.rename(shared)
 
     def future(run: Any) -> tuple[Any, ...]:
         hyper = run.state[0].hyper
-        return hyper.n_experts, hyper.generation, hyper.vigour
+        return hyper.n_experts, hyper.split_interval, hyper.child_scale
 
     run = eqx.tree_at(future, Checkpoint.resume(shared, like), future(like))
     save_tree(own, run, kind=Checkpoint.KIND)
@@ -125,7 +125,7 @@ def trained(
     began = time.process_time()
     settings = {"capacity": 16, "seed": seed, "family": T} | settings
     agent = MetaSpecialistAgent(n_experts=n_experts, **settings)
-    checkpoint = childhood(agent, iterations) if sharing and n_experts > 1 else None
+    checkpoint = before_growth(agent, iterations) if sharing and n_experts > 1 else None
     agent.learn(iterations, checkpoint=checkpoint)
     seconds = time.process_time() - began
     responsibilities, tasks = agent.responsibilities(n_tasks=1024)
@@ -134,14 +134,14 @@ def trained(
         "seed": seed,
         "steps": agent.num_timesteps,
         "seconds": seconds,
-        "sign": information_about(groups(tasks["control_sign"]), responsibilities),
+        "sign": information_about(group_values(tasks["control_sign"]), responsibilities),
     }
 
 
 def judged(agent: MetaSpecialistAgent, place: str = "T′", family: Any = NEW) -> Row:
     """Return the mean returns in new tasks of T and of T′ or another family."""
     return {
-        name: agent.evaluate(tasks, seed=0, n_tasks=JUDGED).mean
+        name: agent.evaluate(tasks, seed=0, n_tasks=JUDGED).deterministic.mean
         for name, tasks in (("T", T), (place, family))
     }
 
@@ -160,7 +160,7 @@ def rates(n_experts: str, seed: int, iterations: int) -> Row:
 
 def probes(kind: str, seed: int, iterations: int) -> Row:
     """Train and judge with one kind of probe, or with another recurrent cell."""
-    settings = {"cell": "gru"} if kind == "gru" else {"probe": kind}
+    settings = {"selector_cell": "gru"} if kind == "gru" else {"probe": kind}
     agent, row = trained(2, seed, iterations, **settings)
     return {**row, **judged(agent)}
 
@@ -172,20 +172,24 @@ def experts(n_experts: str, seed: int, iterations: int, **settings: Any) -> Row:
     row["selector_bits"], row["expert_bits"] = information.selector, information.experts
     row["effective_experts"] = information.effective_experts
     row["about"] = information.about
-    row["curve"] = [[p.step, float(p.info.episode_return[0])] for p in agent.history_]
+    row["curve"] = [
+        [p.step, float(p.info.episode_return[0])]
+        for p in agent.history_
+        if np.isfinite(p.info.episode_return[0])
+    ]
     row |= judged(agent)
-    row["T′ after"] = agent.evaluate(NEW, seed=0, n_tasks=JUDGED, updates=100).mean
+    row["T′ after"] = agent.evaluate(NEW, seed=0, n_tasks=JUDGED, updates=100).deterministic.mean
     return row
 
 
 def longer(n_experts: str, seed: int, iterations: int) -> Row:
-    """Do the same with as long a childhood, and eight times the time after it."""
-    return experts(n_experts, seed, round(2.4 * iterations), childhood=1 / 3)
+    """Do the same with as long a time before growth, and eight times the time after it."""
+    return experts(n_experts, seed, round(2.4 * iterations), growth_fraction=1 / 3)
 
 
 def paper(n_experts: str, seed: int, _: int) -> Row:
-    """Do the same in the paper's 1,000 iterations, two thirds of them after the childhood."""
-    return experts(n_experts, seed, 1000, childhood=1 / 3)
+    """Do the same in the paper's 1,000 iterations, two thirds of them after growth begins."""
+    return experts(n_experts, seed, 1000, growth_fraction=1 / 3)
 
 
 def between(n_experts: str, seed: int, iterations: int) -> Row:
@@ -194,26 +198,26 @@ def between(n_experts: str, seed: int, iterations: int) -> Row:
     return row | judged(agent, "between", BETWEEN)
 
 
-def twins(n_experts: str, seed: int, iterations: int) -> Row:
-    """Do the same with twins who answer more strongly than their parents."""
-    return experts(n_experts, seed, iterations, vigour=1.2)
+def children(n_experts: str, seed: int, iterations: int) -> Row:
+    """Do the same with children whose answers are larger than those of their parents."""
+    return experts(n_experts, seed, iterations, child_scale=1.2)
 
 
 def stronger(_: str, seed: int, iterations: int) -> Row:
     """Judge two experts as they are, and with all their answers made stronger afterwards."""
     agent, row = trained(2, seed, iterations)
-    learned = agent.mind
+    learned = agent.state_
 
-    def last(mind: Any) -> Any:
-        layer = mind.policy.hierarchy.experts.network.layers[-1]
+    def last(state: Any) -> Any:
+        layer = state.policy.hierarchy.experts.network.layers[-1]
         return layer.weight, layer.bias
 
     for factor in (1.0, 1.2, 1.44, 1.73):
         means = np.where(np.arange(2) < 1, factor, 1.0)
         weight, bias = last(learned)
-        louder = (weight * means[:, None], bias * means)
-        agent._run, agent._mind = None, eqx.tree_at(last, learned, louder)
-        row |= {f"{name} × {factor}": value for name, value in judged(agent).items()}
+        scaled = (weight * means[:, None], bias * means)
+        other = agent.copy(state=eqx.tree_at(last, learned, scaled))
+        row |= {f"{name} × {factor}": value for name, value in judged(other).items()}
     return row
 
 
@@ -233,9 +237,7 @@ def adapting(name: str, learner: Any, row: Row) -> Row:
     for place, family in (("T", T), ("T′", NEW)):
         for moment, how in moments.items():
             n_tasks = 64 if name == "GrBAL" else 256
-            row[f"{place} {moment}"] = float(
-                learner.evaluate(family, n_tasks=n_tasks, **how).mean()
-            )
+            row[f"{place} {moment}"] = learner.evaluate(family, n_tasks=n_tasks, **how).mean
     return row
 
 
@@ -248,7 +250,7 @@ def model(name: str, seed: int, iterations: int) -> Row:
     began = time.process_time()
     learner = GrBAL(T, seed=seed, n_tasks=64, plans=32, horizon=12, **TUNED[name])
     learner.learn(iterations)
-    learner._planner = replace(learner._planner, plans=64, horizon=16)
+    learner.planner = replace(learner.planner, plans=64, horizon=16)
     return adapting(name, learner, {"seed": seed, "seconds": time.process_time() - began})
 
 
@@ -257,7 +259,7 @@ def families(name: str, seed: int, iterations: int) -> Row:
     row: Row = {"seed": seed}
     for n in (1, 2):
         agent, found = trained(n, seed, iterations, capacity=2, **FAMILIES[name])
-        row[f"return {n}"] = agent.evaluate(seed=0).mean
+        row[f"return {n}"] = agent.evaluate(seed=0).deterministic.mean
         row["sign"], row["seconds"] = found["sign"], found["seconds"]
     return row
 
@@ -313,7 +315,7 @@ PARTS: dict[str, tuple[Callable[[str, int, int], Row], tuple[str, ...]]] = {
     "longer": (longer, EXPERTS),
     "paper": (paper, EXPERTS),
     "between": (between, EXPERTS),
-    "twins": (twins, EXPERTS[2:]),
+    "children": (children, EXPERTS[2:]),
     "stronger": (stronger, ("2",)),
     "rates": (rates, ("2",)),
     "probes": (probes, PROBES),

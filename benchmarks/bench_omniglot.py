@@ -90,13 +90,16 @@ def convolution() -> None:
 def training() -> None:
     """Print training tasks per second of committees and of a MAML with the same block."""
     from pinfactory.baselines import MAML
+    from pinfactory.meta import MetaSpecialistClassifier
     from pinfactory.meta.tasks import Omniglot
-    from pinfactory.vision import ImageSpecialists
 
     for shots in (1, 5, 10):
         tasks = Omniglot(shots=shots)
-        learners = {f"{m:2d} experts": ImageSpecialists(m, max_iter=400) for m in (1, 16)}
-        learners["MAML, 5 inner steps"] = MAML(max_iter=400, inner_rate=0.003)
+        short: dict[str, Any] = {"max_iter": 400, "batch_size": 16, "random_state": 0}
+        learners: dict[str, Any] = {
+            f"{m:2d} experts": MetaSpecialistClassifier(m, **short) for m in (1, 16)
+        }
+        learners["MAML, 5 inner steps"] = MAML(inner_rate=0.003, **short)
         for name, learner in learners.items():
             learner.fit(tasks)
             # The first chunk compiles.
@@ -151,10 +154,7 @@ def accuracy(
             before = learner.evaluate(tasks, TASKS_BEFORE, inner_steps=0)
             found["before"], scores["before"] = before.mean, before.scores
             bits = learner.information(tasks, 1000)
-            found["bits"], found["effective"] = (
-                float(bits.selectors[0]),
-                float(bits.effective_experts),
-            )
+            found["bits"], found["effective"] = bits.selector, bits.effective_experts
         np.savez_compressed(Path(folder, f"{label}.npz"), **scores)
         with Path(folder, "results.jsonl").open("a") as file:
             file.write(json.dumps(found) + "\n")
@@ -163,9 +163,9 @@ def accuracy(
 
 def _learner(name: str, shots: int, seed: int, former: Any, saved: Path) -> Any:
     """Return the saved learner, or a new one that goes on from the one for fewer shots."""
-    from pinfactory.experiments.omniglot_table import BASELINES
+    from pinfactory.experiments.figures.omniglot_table import BASELINES
+    from pinfactory.meta import MetaSpecialistClassifier
     from pinfactory.persistence import load
-    from pinfactory.vision import ImageSpecialists
 
     if saved.exists():
         return load(saved)
@@ -184,22 +184,23 @@ def _learner(name: str, shots: int, seed: int, former: Any, saved: Path) -> Any:
             warm_start=True,
         )
     controls: dict[str, dict[str, Any]] = {
-        "k-means": {"selection": "k-means"},
+        "k-means": {"n_experts": 16, "selector": "kmeans"},
         "untrained": {"n_experts": 1},
         "longer": {"n_experts": 1},
         "16 longer": {"n_experts": 16},
-        "k-means longer": {"selection": "k-means"},
+        "k-means longer": {"n_experts": 16, "selector": "kmeans"},
     }
     kind = controls[name] if name in controls else {"n_experts": int(name)}
-    return ImageSpecialists(max_iter=steps, batch_size=BATCH[shots], random_state=seed, **kind)
+    settings = {"max_iter": steps, "batch_size": BATCH[shots], "random_state": seed}
+    return MetaSpecialistClassifier(**settings | kind)
 
 
 def tune(folder: str, name: str, rate: str) -> None:
     """Score a baseline on validation classes; of the rates the best is to be used."""
-    from pinfactory.experiments.omniglot_table import BASELINES
+    from pinfactory.experiments.figures.omniglot_table import BASELINES
     from pinfactory.meta.tasks import Omniglot
 
-    learner = BASELINES[name](max_iter=TUNING_STEPS)
+    learner = BASELINES[name](max_iter=TUNING_STEPS, random_state=0)
     which = "inner_rate" if hasattr(learner, "inner_rate") else "learning_rate"
     tasks = Omniglot()
     score = (
@@ -232,7 +233,7 @@ def vinyals(folder: str, name: str, steps: str, split: str = "test") -> None:
     from pinfactory.meta.tasks import Omniglot
 
     Path(folder).mkdir(parents=True, exist_ok=True)
-    shared: dict[str, Any] = {"strided": True, "max_iter": int(steps)}
+    shared: dict[str, Any] = {"strided": True, "max_iter": int(steps), "random_state": 0}
     learner: Any
     if name == "ProtoNets":
         learner = PrototypicalNetworks(4, batch_size=1, learning_rate=2e-3, **shared)
@@ -269,33 +270,33 @@ def voices(folder: str, name: str, shots: str) -> None:
     """Print by how much answers of other mixtures differ from that of responsible experts."""
     import equinox as eqx
 
-    from pinfactory.meta.experts import Question
-    from pinfactory.meta.source import TaskSource
+    from pinfactory.meta import TaskInput, TaskSource
     from pinfactory.meta.tasks import Omniglot
     from pinfactory.persistence import load
 
-    hierarchy = load(Path(folder, f"{name.replace(' ', '-')}_classes_K{shots}_0.pin")).hierarchy_
+    learner = load(Path(folder, f"{name.replace(' ', '-')}_classes_K{shots}_0.pin"))
+    hierarchy = learner.hierarchy()
     tasks, random = Omniglot(shots=int(shots)), np.random.default_rng(0)
 
     @eqx.filter_jit
     def right(hierarchy: Any, source: TaskSource, recipes: Any) -> dict[str, jax.Array]:
         batch = source.batch(recipes)
-        questions = Question(batch.support, batch.query.x)
-        share = jax.vmap(hierarchy.select)(questions).probs
+        inputs = TaskInput(batch.support, batch.query.x)
+        share = jax.vmap(hierarchy.select)(inputs).probs
         alike = jnp.full_like(share, 1.0 / share.shape[1])
-        before, after = jax.vmap(hierarchy.answers)(questions)
+        before, after = (a.log_probs for a in jax.vmap(hierarchy.answers)(inputs))
 
         def score(share: jax.Array, logits: jax.Array) -> jax.Array:
-            probs = jnp.einsum("nm,nmq->nq", share, jax.nn.sigmoid(logits))
-            return 100 * jnp.mean((probs > 0.5) == (batch.query.y == 1), axis=1)
+            probs = jnp.einsum("nm,nmqc->nqc", share, jax.nn.softmax(logits))
+            return 100 * jnp.mean(jnp.argmax(probs, axis=-1) == batch.query.y, axis=1)
 
         alone = [score(jnp.zeros_like(share).at[:, m].set(1.0), after) for m in range(len(alike.T))]
         return {
             "responsible": score(share, after),
             "all alike": score(alike, after),
             "each alone, mean": jnp.mean(jnp.stack(alone), axis=0),
-            "with a quarter of their knowledge": score(share, after + 0.25 * before),
-            "with half of their knowledge": score(share, after + 0.5 * before),
+            "with a quarter of the initial logits": score(share, after + 0.25 * before),
+            "with half of the initial logits": score(share, after + 0.5 * before),
         }
 
     parts = [

@@ -37,7 +37,7 @@ def our_speed() -> None:
     """Print our seconds per million steps, once compiled, and the seconds before that."""
     from pinfactory.rl import SpecialistAgent
 
-    agent = SpecialistAgent(TASK)
+    agent = SpecialistAgent(TASK, 5)
     start = time.process_time()
     agent.learn(4096)
     print(f"first update, compilation included: {time.process_time() - start:.1f} s")
@@ -65,7 +65,7 @@ def sb3_speed() -> None:
 def our_race(seed: int) -> None:
     """Print the seconds and steps until our agent balances, compilation counted."""
     start = time.process_time()
-    from pinfactory.experiments.rl_balance import LEARNING
+    from pinfactory.experiments.figures.rl_balance import LEARNING
     from pinfactory.rl import SpecialistAgent
 
     agent = SpecialistAgent(TASK, 5, seed=seed, **LEARNING)
@@ -74,7 +74,7 @@ def our_race(seed: int) -> None:
     def solved(progress: object) -> bool:
         nonlocal spent
         began = time.process_time()
-        mean = agent.evaluate(10).returns.mean()
+        mean = agent.evaluate(10).deterministic.mean
         spent += time.process_time() - began
         return bool(mean >= SOLVED)
 

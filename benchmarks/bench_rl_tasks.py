@@ -25,8 +25,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pinfactory.experiments import rl_balance, rl_cart_pole, rl_swing_up
-from pinfactory.experiments._rl_judge import ID, play, play_original
+from pinfactory.experiments.figures import rl_balance, rl_cart_pole, rl_swing_up
+from pinfactory.experiments.figures._rl_judge import ID, play, play_original
 from pinfactory.rl import SpecialistAgent, envs
 
 # One lost start in a hundred costs a mean of 93: fewer episodes cannot tell 9,300 from less.
@@ -49,10 +49,7 @@ def swing_up(task: str, total: int, seeds: Sequence[int], kinds: Sequence[str]) 
         rows = []
         for seed in seeds:
             agent = SpecialistAgent(found.env(), seed=seed, **settings).learn(total)
-            sure, drawn = (
-                agent.evaluate(100, deterministic=how, seed=1).returns.mean()
-                for how in (True, False)
-            )
+            sure, drawn = (episodes.mean for episodes in agent.evaluate(100, seed=1))
             bits = agent.information_
             rows.append((sure, drawn, bits.effective_experts, bits.selector, bits.experts))
             print(f"  seed {seed}: " + " ".join(f"{number:.2f}" for number in rows[-1]), flush=True)
@@ -163,8 +160,7 @@ def cart_pole(seeds: Sequence[int]) -> None:
         agent = SpecialistAgent("CartPole-v1", seed=seed, **settings | rl_cart_pole.LEARNING)
 
         def lowest(judge: int, agent: SpecialistAgent = agent) -> float:
-            both = (agent.evaluate(100, deterministic=sure, seed=judge) for sure in (True, False))
-            return float(min(episodes.returns.mean() for episodes in both))
+            return min(episodes.mean for episodes in agent.evaluate(100, seed=judge))
 
         def good(progress: object, lowest: Callable[[int], float] = lowest) -> bool:
             return lowest(0) == 500.0
@@ -185,10 +181,10 @@ def balance(seeds: Sequence[int]) -> None:
         agent = SpecialistAgent(ID, 5, seed=seed, **rl_balance.LEARNING)
 
         def good(progress: object, agent: SpecialistAgent = agent) -> bool:
-            return bool(agent.evaluate(EPISODES, seed=0).returns.mean() >= GOOD)
+            return agent.play(EPISODES, deterministic=True, seed=0).mean >= GOOD
 
         agent.learn(LIMIT, good, report_every=LOOK)
-        found = float(agent.evaluate(EPISODES, seed=1).returns.mean())
+        found = agent.play(EPISODES, deterministic=True, seed=1).mean
 
         def act(observation: np.ndarray, agent: SpecialistAgent = agent) -> np.ndarray:
             return agent.predict(observation, deterministic=True)[0]

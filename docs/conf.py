@@ -1,5 +1,7 @@
 import importlib.metadata
 import re
+import sys
+from pathlib import Path
 from typing import Any
 
 from sphinx.application import Sphinx
@@ -9,7 +11,8 @@ author = "The pinfactory developers"
 copyright = author
 release = importlib.metadata.version(project)
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+sys.path.insert(0, str(Path(__file__).parent / "_ext"))
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "results"]
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = project

@@ -6,18 +6,17 @@ import jax.numpy as jnp
 from sklearn.datasets import make_circles
 
 from pinfactory.core.batches import Epochs
+from pinfactory.core.constraints import Constraints, Fixed, Priors
 from pinfactory.core.families import Categorical
 from pinfactory.core.hierarchy import FamilyExpert, assemble, stack
 from pinfactory.core.information import marginal, measure
-from pinfactory.core.learning import Data, Learner
-from pinfactory.core.priors import Priors
-from pinfactory.core.resources import Fixed
+from pinfactory.core.learning import CommitteeLoss, Data, Learner
 from pinfactory.core.training import Run, train
 from pinfactory.core.utilities import log_likelihood
 
 x, y = make_circles(1000, noise=0.05, factor=0.5, random_state=0)
 data = Data(jnp.asarray(x, jnp.float32), jnp.asarray(y), jnp.ones(len(x)))
-learner = Learner(log_likelihood)
+learner = Learner(CommitteeLoss(log_likelihood))
 
 
 def start(key, n_available):
@@ -30,7 +29,8 @@ def start(key, n_available):
     )
     hierarchy = eqx.tree_at(lambda h: h.available, hierarchy, jnp.arange(4) < n_available)
     priors = Priors.running(hierarchy(data.x[0]), momentum_selector=0.99, momentum_expert=0.99)
-    return learner.init(hierarchy, priors, (Fixed(25.0), Fixed(5.0)), learning_rate=3e-3)
+    constraints = Constraints(priors, (Fixed(25.0), Fixed(5.0)))
+    return learner.init(hierarchy, constraints, learning_rate=3e-3)
 
 
 keys = jax.random.split(jax.random.key(0), 4)
@@ -47,7 +47,7 @@ def judge(hierarchy, data):
     return jnp.mean(correct), measure(decision)
 
 
-accuracy, information = judge(trained.run.state.hierarchy, data)
+accuracy, information = judge(trained.run.state.model, data)
 for n in range(4):
     print(
         f"{n + 1} linear experts: accuracy {accuracy[n]:.2f}, "

@@ -11,14 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pinfactory.callbacks import Checkpoint, JsonLines, ProgressBar, TensorBoard
+from pinfactory.callbacks import Checkpoint, JsonLines, ProgressBar, TensorBoard, fingerprint
 from pinfactory.core.batches import Epochs
+from pinfactory.core.constraints import Budget, Constraints, Priors, Scheduled, UtilityScale
 from pinfactory.core.families import Categorical
 from pinfactory.core.hierarchy import FamilyExpert, assemble, stack
-from pinfactory.core.learning import Data, Learner
-from pinfactory.core.priors import Priors
-from pinfactory.core.resources import Budget, Scheduled, UtilityScale
+from pinfactory.core.learning import CommitteeLoss, Data, Learner
 from pinfactory.core.training import Callback, Run, train
+from pinfactory.persistence import MismatchError
 
 
 class Count(eqx.Module):
@@ -76,6 +76,31 @@ def test_a_resumed_log_reads_as_if_nothing_had_happened(tmp_path):
     assert of_broken == of_whole
 
 
+def test_no_row_of_a_log_is_lost_when_a_resumed_run_is_killed_at_once(tmp_path):
+    path = tmp_path / "run.jsonl"
+    half = count(JsonLines(path), steps=4)
+    before = path.read_bytes()
+    with path.open("ab") as file:
+        file.write(b'{"step": 6, "value": [1.0]}\n{"step": 8, "va')
+
+    child = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys, test_callbacks as t; h = t.count(steps=4); "
+            "log = t.JsonLines(sys.argv[1]); log.start(h, 6); "
+            "t.os.kill(t.os.getpid(), t.signal.SIGKILL)",
+            str(path),
+        ],
+        cwd=Path(__file__).parent,
+        check=False,
+    )
+    assert child.returncode == -signal.SIGKILL
+    assert path.read_bytes() == before
+    count(JsonLines(path), run=half)
+    assert [row["step"] for row in rows(path)] == [2, 4, 6]
+
+
 def test_tensorboard_reads_the_event_files(tmp_path):
     event_accumulator = pytest.importorskip(
         "tensorboard.backend.event_processing.event_accumulator"
@@ -112,11 +137,58 @@ def test_a_checkpoint_is_written_every_few_chunks_and_at_the_end(tmp_path):
     assert eqx.tree_equal(Checkpoint.resume(path, counting()), end)
 
 
+IDENTITY = {"seed": 0, "learning_rate": 0.003, "hidden": (4, 4), "data": fingerprint(np.arange(3))}
+
+
+def test_a_checkpoint_of_the_same_run_goes_on_to_more_steps(tmp_path):
+    path = tmp_path / "run.pin"
+    count(Checkpoint(path, identity=IDENTITY), steps=4)
+    half = Checkpoint.resume(path, counting(), IDENTITY)
+    assert int(half.step) == 4
+    assert eqx.tree_equal(count(run=half, steps=8), count(steps=8))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seed": 1}, "belongs to seed 0, but this run has seed 1;"),
+        (
+            {"learning_rate": 0.01, "seed": 2},
+            "belongs to seed 0, learning_rate 0.003, but this run has seed 2, learning_rate 0.01;",
+        ),
+        ({"hidden": (4, 5)}, r"belongs to hidden \(4, 4\), but this run has hidden \(4, 5\);"),
+        ({"data": fingerprint(np.arange(3.0))}, "belongs to data '[0-9a-f]{16}', but"),
+        ({"gamma": 0.9}, "belongs to gamma None, but this run has gamma 0.9;"),
+    ],
+)
+def test_a_checkpoint_of_another_run_is_refused_by_what_differs(tmp_path, change, message):
+    path = tmp_path / "run.pin"
+    count(Checkpoint(path, identity=IDENTITY), steps=4)
+    with pytest.raises(MismatchError, match=message):
+        Checkpoint.resume(path, counting(), IDENTITY | change)
+
+
+def test_a_checkpoint_that_says_nothing_of_its_run_is_refused_where_that_matters(tmp_path):
+    path = tmp_path / "run.pin"
+    count(Checkpoint(path), steps=4)
+    with pytest.raises(MismatchError, match="which run it belongs to"):
+        Checkpoint.resume(path, counting(), IDENTITY)
+    assert int(Checkpoint.resume(path, counting()).step) == 4
+
+
+def test_a_fingerprint_depends_on_values_shapes_and_types():
+    x = np.arange(6.0)
+    others = [x + 1, x.reshape(2, 3), x.astype("f4"), x.astype(str), x.astype(object), x[:5]]
+    found = {fingerprint(a) for a in (x, *others)} | {fingerprint(x, x)}
+    assert len(found) == 8
+    assert fingerprint(x) == fingerprint(list(x)) == fingerprint(np.repeat(x, 2)[::2])
+
+
 def log_likelihood(answer, target):
     return answer.log_prob(target)
 
 
-LEARNER = Learner(log_likelihood, sampled=True)
+LEARNER = Learner(CommitteeLoss(log_likelihood, "sampled"), keep_average=True)
 STEPS = 120
 
 
@@ -132,7 +204,8 @@ def beginning():
         )
         priors = Priors.running(hierarchy(jnp.zeros(2)), 0.9, 0.9)
         resources = (Budget(0.5), Scheduled(1.0, 10.0, 100.0, "cosine"))
-        return LEARNER.init(hierarchy, priors, resources, scale=UtilityScale(), learning_rate=0.01)
+        constraints = Constraints(priors, resources, UtilityScale())
+        return LEARNER.init(hierarchy, constraints, learning_rate=0.01)
 
     keys = jax.random.split(jax.random.key(0), 2)
     return Run.start(keys, stack([init(key) for key in keys]), keep_best=True)
@@ -150,7 +223,7 @@ def learn(run, *callbacks):
         batches=Epochs(50, 16),
         chunk=15,
         # Goes up and down, so that the best state is not the last.
-        evaluate=lambda state: jnp.sin(60 * state.hierarchy.selector.bias[:, 0]),
+        evaluate=lambda state: jnp.sin(60 * state.model.selector.bias[:, 0]),
         callbacks=callbacks,
     ).run
 

@@ -1,95 +1,93 @@
 import json
 import subprocess
 import sys
-from dataclasses import dataclass
+from importlib import import_module
 from importlib.metadata import version
-from types import ModuleType
 
 import pytest
-from matplotlib.figure import Figure
 
 from pinfactory.cli import main
-from pinfactory.experiments import Listing, Measure
-
-
-@dataclass(frozen=True)
-class Settings:
-    seeds: int = 2
-
-    @classmethod
-    def quick(cls, **changes):
-        return cls(**changes)
-
-    paper = quick
+from pinfactory.experiments import Listing, Outcome
 
 
 @pytest.fixture
-def toys(monkeypatch):
-    """Three experiments: one that passes, one that fails, one that lacks a package."""
-
-    def toy(title, compute):
-        module = ModuleType("toy")
-        module.TITLE, module.ABOUT, module.PLACE = title, "About.", "Section 1"
-        module.Settings = Settings
-        module.pieces = lambda settings: {"all": compute}
-        module.draw = lambda results: Figure()
-        module.measures = lambda results: [
-            Measure(
-                "pins made in a day by ten workers who each do one thing", 48_000.0, target=1.0
-            ),
-            Measure("wire left", 0.2, target=0.1, higher_is_better=False),
-        ]
-        return module
-
+def toys(monkeypatch, tmp_path):
+    """A figure that passes, one that fails and one that lacks a package, and a benchmark."""
+    monkeypatch.setenv("TOY_FOLDER", str(tmp_path))
     listings = [
-        Listing("drawing_the_wire", toy("Drawing", lambda: 1)),
-        Listing("sharpening", toy("Sharpening", lambda: 1 / 0)),
+        Listing("squares", import_module("toys.squares")),
+        Listing("undrawn", import_module("toys.undrawn")),
         Listing("whitening", None, "needs tin: pip install 'pinfactory[all]'"),
+        Listing("timed", import_module("toys.timed"), kind="benchmark"),
     ]
     monkeypatch.setattr("pinfactory.experiments.discover", lambda: listings)
 
 
 def test_reproduce_writes_results_and_the_page(toys, tmp_path, capsys):
     out = tmp_path / "new" / "folder"
-    assert main(["reproduce", "drawing-the-wire", "--out", str(out), "--seeds", "5"]) == 0
-    result = json.loads((out / "drawing_the_wire" / "result.json").read_text())
+    assert main(["reproduce", "squares", "--out", str(out), "--seeds", "5", "--jobs", "1"]) == 0
+    result = json.loads((out / "squares" / "result.json").read_text())
     assert (result["scale"], result["seeds"]) == ("quick", 5)
-    assert "Drawing" in (out / "index.html").read_text()
+    assert "Squares" in (out / "index.html").read_text()
     printed = capsys.readouterr().out
     assert str(out / "index.html") in printed
-    assert "falls short" in printed
+    assert "passed" in printed
 
 
-def test_everything_is_reproduced_by_default_and_a_failure_is_exit_code_1(toys, tmp_path, capsys):
+def test_all_figures_are_made_by_default_and_a_failure_is_exit_code_1(toys, tmp_path, capsys):
     assert main(["reproduce", "--out", str(tmp_path), "--scale", "paper"]) == 1
-    printed = capsys.readouterr().out
+    lines = capsys.readouterr().out.splitlines()
+    printed = "\n".join(lines)
     assert "FAILED" in printed
-    assert "ZeroDivisionError: division by zero" in printed
+    assert "ValueError: measures must have different names" in printed
+    assert "whitening is left out: it needs tin" in printed
+    assert "timed" not in printed
     page = (tmp_path / "index.html").read_text()
     assert "This experiment failed" in page
     assert "needs tin" in page
-
-
-def test_what_is_printed_fits_into_80_columns(toys, tmp_path, capsys):
-    main(["reproduce", "--out", str(tmp_path)])
-    main(["reproduce", "--list"])
-    lines = capsys.readouterr().out.splitlines()
     assert max(len(line) for line in lines if str(tmp_path) not in line) <= 79
+
+
+def test_benchmarks_are_run_on_demand_and_say_whom_they_go_without(toys, tmp_path, capsys):
+    assert main(["reproduce", "--kind", "benchmark", "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "timed goes without Tin: pip install tin" in printed
+    assert (tmp_path / "timed" / "result.json").exists()
+    assert not (tmp_path / "squares").exists()
+
+
+def test_the_page_is_there_as_soon_as_one_figure_is(toys, tmp_path, monkeypatch):
+    pages = []
+
+    def run(listings, out, *, report, **settings):
+        report(Outcome("squares", [], 1.0))
+        pages.append((out / "index.html").exists())
+        return []
+
+    monkeypatch.setattr("pinfactory.experiments.run", run)
+    main(["reproduce", "--out", str(tmp_path)])
+    assert pages == [True]
 
 
 def test_list_says_what_there_is_and_what_it_needs(toys, capsys):
     assert main(["reproduce", "--list"]) == 0
     printed = capsys.readouterr().out
-    assert "drawing_the_wire · Section 1\n    Drawing\n" in printed
+    assert "squares · Section 1\n    Squares\n" in printed
     assert "whitening\n    needs tin" in printed
+    assert "timed" not in printed
+    main(["reproduce", "--list", "--kind", "all"])
+    printed = capsys.readouterr().out
+    assert "timed\n    Timed\n" in printed
+    assert max(map(len, printed.splitlines())) <= 79
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["sharpning"], "but got 'sharpning': did you mean sharpening"),
+        (["sqares"], "but got 'sqares': did you mean squares"),
         (["whitening"], "whitening cannot run here: it needs tin"),
         (["--seeds", "0"], "--seeds must be at least 1, but got 0"),
+        (["--jobs", "0"], "--jobs must be at least 1, but got 0"),
     ],
 )
 def test_a_wrong_value_is_one_line_on_stderr(toys, tmp_path, capsys, arguments, message):
@@ -120,9 +118,9 @@ def test_without_the_report_packages_there_are_results_and_a_hint(
     toys, tmp_path, capsys, monkeypatch
 ):
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    assert main(["reproduce", "drawing_the_wire", "--out", str(tmp_path)]) == 0
+    assert main(["reproduce", "squares", "--out", str(tmp_path)]) == 0
     assert "pinfactory[report]" in capsys.readouterr().out
-    assert (tmp_path / "drawing_the_wire" / "figure.png").exists()
+    assert (tmp_path / "squares" / "figure.png").exists()
 
 
 def test_an_unknown_command_is_refused(capsys):

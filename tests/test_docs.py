@@ -49,3 +49,10 @@ def test_links_to_files_lead_somewhere(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)#:]+)\)", text):
         assert ((ROOT / page).parent / target).exists(), target
+
+
+def test_the_worked_example_of_a_new_setting_runs(capsys):
+    (code,) = snippets((ROOT / "docs" / "extending.md").read_text(encoding="utf-8"))
+    assert len(code.splitlines()) <= 60
+    exec(code, {})
+    assert capsys.readouterr().out == "True True\n"

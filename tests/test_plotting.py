@@ -11,7 +11,8 @@ from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
 from pinfactory import InformationDisplay, PartitionDisplay, SpecialistClassifier
-from pinfactory.estimators import CommitteeInformation, RateUtilityCurve
+from pinfactory.core.information import Information
+from pinfactory.estimators import RateUtilityCurve
 from pinfactory.plotting import expert_colours
 
 
@@ -141,8 +142,8 @@ def test_two_features_of_a_regressor_show_lines_of_equal_value(X, ax):
     assert any(isinstance(c, QuadContourSet) for c in ax.collections)
 
 
-INFORMATION = CommitteeInformation(
-    selector=1.2,
+INFORMATION = Information(
+    selectors=(1.2,),
     experts=0.3,
     overall=0.9,
     per_expert=np.array([0.5, 0.1, 0.7]),

@@ -4,39 +4,64 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pinfactory.core.constraints import Scheduled
+    from pinfactory.core.information import Information
     from pinfactory.estimators import (
         SpecialistClassifier,
         SpecialistMixture,
         SpecialistRegressor,
         rate_utility_curve,
     )
+    from pinfactory.meta import MetaSpecialistClassifier, MetaSpecialistRegressor
     from pinfactory.persistence import load
     from pinfactory.plotting import DensityDisplay, InformationDisplay, PartitionDisplay
+    from pinfactory.rl import SpecialistAgent
+    from pinfactory.rl.meta import MetaSpecialistAgent
+
+    __version__: str
 
 __all__ = [
     "DensityDisplay",
+    "Information",
     "InformationDisplay",
+    "MetaSpecialistAgent",
+    "MetaSpecialistClassifier",
+    "MetaSpecialistRegressor",
     "PartitionDisplay",
+    "Scheduled",
+    "SpecialistAgent",
     "SpecialistClassifier",
     "SpecialistMixture",
     "SpecialistRegressor",
+    "__version__",
     "load",
     "rate_utility_curve",
 ]
 
-_HOMES = {
-    "load": "persistence",
-    "DensityDisplay": "plotting",
-    "InformationDisplay": "plotting",
-    "PartitionDisplay": "plotting",
+_MODULES = {
+    "estimators": "SpecialistClassifier SpecialistMixture SpecialistRegressor rate_utility_curve",
+    "meta": "MetaSpecialistClassifier MetaSpecialistRegressor",
+    "rl": "SpecialistAgent",
+    "rl.meta": "MetaSpecialistAgent",
+    "core.constraints": "Scheduled",
+    "core.information": "Information",
+    "plotting": "DensityDisplay InformationDisplay PartitionDisplay",
+    "persistence": "load",
 }
+_HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
     """Import what is asked for when it is asked for: JAX alone takes seconds."""
-    if name not in __all__:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("pinfactory")
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # Models register their kind of file when they are imported, and `load` has to know them.
-    estimators = import_module("pinfactory.estimators")
-    home = import_module(f"pinfactory.{_HOMES[name]}") if name in _HOMES else estimators
-    return getattr(home, name)
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    """Return all public names, so that they complete before anything is imported."""
+    return sorted({*globals(), *__all__})

@@ -1,9 +1,10 @@
-"""Things that watch training: progress bar, logs, checkpoints."""
+"""Callbacks of training: progress bar, logs, checkpoints."""
 
+import hashlib
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -12,7 +13,36 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from pinfactory.core.training import Callback, Progress, Run
-from pinfactory.persistence import load_tree, save_tree
+from pinfactory.persistence import MismatchError, load_tree, read_manifest, save_tree, to_json
+
+# What learners take: a callback, a function of the progress that returns True to stop, or several.
+Callbacks = Callback | Callable[[Progress], Any] | Iterable[Any] | None
+
+
+class FunctionCallback(Callback):
+    """A function of the progress that returns True to stop, as a callback."""
+
+    def __init__(self, function: Callable[[Progress], Any]) -> None:
+        self.function = function
+
+    def chunk(self, progress: Progress, run: Run) -> bool:
+        return bool(self.function(progress))
+
+
+def as_callbacks(callbacks: Any) -> list[Callback]:
+    """Return a list of callbacks from one, several or none."""
+    if callbacks is None:
+        return []
+    if isinstance(callbacks, Callback):
+        return [callbacks]
+    if callable(callbacks):
+        return [FunctionCallback(callbacks)]
+    if not isinstance(callbacks, Iterable):
+        raise TypeError(
+            "`callbacks` must be a Callback, a function of the progress, several of these or None, "
+            f"but got {callbacks!r}."
+        )
+    return [callback for each in callbacks for callback in as_callbacks(each)]
 
 
 def scalars(progress: Progress) -> Iterator[tuple[str, np.ndarray]]:
@@ -52,7 +82,8 @@ class ProgressBar(Callback):
 class JsonLines(Callback):
     """One JSON object per chunk: the step and, for every quantity, its value in each replica.
 
-    A resumed run goes on with its log, less the rows after the step at which it resumes.
+    A resumed run goes on with its log, less the rows after the step at which it resumes. The file
+    is cut and appended to, never written anew, so that no row is lost whenever the process ends.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -60,26 +91,37 @@ class JsonLines(Callback):
 
     def start(self, run: Run, total: int) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        kept = self._rows_until(int(run.step))
-        self._file: IO[str] = self.path.open("w", encoding="utf-8")
-        self._file.writelines(kept)
+        length = self._length_until(int(run.step))
+        self._file: IO[bytes] = self.path.open("ab")
+        self._file.truncate(length)
 
     def chunk(self, progress: Progress, run: Run) -> None:
         row: dict[str, Any] = {"step": progress.step, "seconds": progress.seconds}
         for name, values in scalars(progress):
             row[name] = [float(v) if math.isfinite(v) else None for v in values]
-        self._file.write(json.dumps(row) + "\n")
+        self._file.write(json.dumps(row).encode() + b"\n")
         self._file.flush()
 
     def finish(self) -> None:
         self._file.close()
 
-    def _rows_until(self, step: int) -> list[str]:
-        if not self.path.exists():
-            return []
-        lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
+    def _length_until(self, step: int) -> int:
+        """Return how many bytes of the file are whole rows up to a step."""
+        length = 0
+        if self.path.exists():
+            for line in self.path.read_bytes().splitlines(keepends=True):
+                if not _is_row_until(line, step):
+                    break
+                length += len(line)
+        return length
+
+
+def _is_row_until(line: bytes, step: int) -> bool:
+    try:
         # The last line of a run that was killed may be incomplete.
-        return [s for s in lines if s.endswith("\n") and json.loads(s)["step"] <= step]
+        return line.endswith(b"\n") and json.loads(line)["step"] <= step
+    except (ValueError, KeyError, TypeError):
+        return False
 
 
 class TensorBoard(Callback):
@@ -109,6 +151,7 @@ class TensorBoard(Callback):
                 value=[
                     self._summary.Value(tag=name, simple_value=float(values[replica]))
                     for name, values in named
+                    if not math.isnan(values[replica])  # missing, such as returns of no episode
                 ]
             )
             event = self._event(wall_time=time.time(), step=progress.step, summary=summary)
@@ -120,12 +163,27 @@ class TensorBoard(Callback):
 
 
 class Checkpoint(Callback):
-    """Write the whole run to one file every `every` chunks and when training ends."""
+    """Write the whole run to one file every `every` chunks and when training ends.
+
+    Parameters
+    ----------
+    path
+        The file.
+    every
+        Chunks between two writes.
+    identity
+        The settings and data that the run belongs to: a flat mapping of names to plain values, with
+        a `fingerprint` in place of arrays. `resume` refuses another run by what differs. The number
+        of steps is no part of it, so that a run that is asked for more goes on.
+    """
 
     KIND = "checkpoint"
 
-    def __init__(self, path: str | Path, every: int = 1) -> None:
+    def __init__(
+        self, path: str | Path, every: int = 1, *, identity: Mapping[str, Any] | None = None
+    ) -> None:
         self.path, self.every = Path(path), every
+        self.identity = None if identity is None else dict(identity)
 
     def start(self, run: Run, total: int) -> None:
         self._chunks = 0
@@ -143,13 +201,73 @@ class Checkpoint(Callback):
 
     def _save(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        save_tree(self.path, self._unsaved, kind=self.KIND)
+        save_tree(self.path, self._unsaved, kind=self.KIND, meta={"identity": self.identity})
         self._unsaved = None
 
     @classmethod
-    def resume(cls, path: str | Path, like: Run) -> Run:
-        """Return the run saved at `path`; `like` is the fresh run it began as."""
+    def resume(cls, path: str | Path, like: Run, identity: Mapping[str, Any] | None = None) -> Run:
+        """Return the run saved at `path`.
+
+        Parameters
+        ----------
+        path
+            The file.
+        like
+            The fresh run that it began as.
+        identity
+            The settings and data of this run; without it, those of the file are not looked at.
+
+        Raises
+        ------
+        MismatchError
+            If the file belongs to a run with other settings or data.
+        """
+        if identity is not None:
+            _check_identity(path, read_manifest(path).meta.get("identity"), identity)
         return load_tree(path, like, kind=cls.KIND)
 
 
-__all__ = ["Callback", "Checkpoint", "JsonLines", "ProgressBar", "TensorBoard"]
+def fingerprint(*arrays: Any) -> str:
+    """Return 16 hexadecimal digits that tell arrays of other values, shapes or types apart."""
+    digest = hashlib.sha256()
+    for array in map(np.asarray, arrays):
+        digest.update(repr((array.dtype.str, array.shape)).encode())
+        # What objects hold is known by what they say they are.
+        plain = array.astype(str) if array.dtype.hasobject else array
+        digest.update(np.ascontiguousarray(plain).tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _check_identity(path: str | Path, stored: Any, mine: Mapping[str, Any]) -> None:
+    """Raise an error that names what differs between a checkpoint's run and this one."""
+    if not isinstance(stored, Mapping):
+        raise MismatchError(
+            f"{path} must say which run it belongs to, but it does not; remove the file, or resume "
+            "without an identity"
+        )
+    names = [
+        name
+        for name in dict.fromkeys([*mine, *stored])
+        if to_json(stored.get(name)) != to_json(mine.get(name))
+    ]
+    if names:
+        theirs, ours = (
+            ", ".join(f"{name} {values.get(name)!r}" for name in names) for values in (stored, mine)
+        )
+        raise MismatchError(
+            f"{path} must be a checkpoint of this run: it belongs to {theirs}, but this run has "
+            f"{ours}; remove the file or name another"
+        )
+
+
+__all__ = [
+    "Callback",
+    "Callbacks",
+    "Checkpoint",
+    "FunctionCallback",
+    "JsonLines",
+    "ProgressBar",
+    "TensorBoard",
+    "as_callbacks",
+    "fingerprint",
+]

@@ -3,13 +3,15 @@
 import itertools
 from collections.abc import Callable, Sequence
 from functools import cache
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Int, Key
 
+from pinfactory.allocation import reserve
 from pinfactory.core.hierarchy import nth_key
 
 Network = Callable[..., Float[Array, "..."]]
@@ -33,6 +35,7 @@ def linear(inputs: int, outputs: int, *, key: Key[Array, ""]) -> Network:
 
     NumPy draws the weights: JAX would compile a program for every shape.
     """
+    reserve(inputs + 1, outputs)
     random = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     bound = 1.0 / np.sqrt(inputs)
 
@@ -63,3 +66,123 @@ def mlp(
         layers.append(linear(fan_in, fan_out, key=nth_key(key, n)))
         layers.append(eqx.nn.Lambda(activation))
     return eqx.nn.Sequential(layers[:-1])
+
+
+# Farther than this, in deviations, a selector does not look: it chooses whom it chooses there.
+FARTHEST_SELECTED = 5.0
+
+
+def limit(x: Array) -> Array:
+    """Return inputs within ±`FARTHEST_SELECTED`."""
+    return jnp.clip(x, -FARTHEST_SELECTED, FARTHEST_SELECTED)
+
+
+def limited(network: Network) -> Network:
+    """Return the network behind `limit`."""
+    layers = network.layers if isinstance(network, eqx.nn.Sequential) else (network,)
+    return eqx.nn.Sequential([eqx.nn.Lambda(limit), *layers])
+
+
+class SoftTree(eqx.Module):
+    """A selector that is a binary tree of gates: logit m is the log-probability of the path to m.
+
+    Every gate sends an input to one side with probability σ(w·x + b). The gates of a hierarchical
+    mixture of experts (Jordan & Jacobs 1994).
+
+    Attributes
+    ----------
+    weight, bias
+        The gates.
+    path
+        Where the way to each leaf passes a gate on its side w·x + b > 0 (1), on the other side
+        (−1), or not at all (0).
+    """
+
+    weight: Float[Array, "gates d"]
+    bias: Float[Array, " gates"]
+    path: Int[Array, "leaves gates"]
+
+    @classmethod
+    def random(cls, inputs: int, outputs: int, *, key: Key[Array, ""]) -> "SoftTree":
+        """Return a balanced tree with random gates."""
+        gates = linear(inputs, max(outputs - 1, 1), key=key)
+        assert isinstance(gates, eqx.nn.Linear)
+        assert gates.bias is not None
+        # Leaf n is split off the leaf that came as many before it as there were at that depth.
+        parents = [n - 2 ** (n.bit_length() - 1) for n in range(1, outputs)]
+        return cls(4.0 * gates.weight, gates.bias, jnp.asarray(split_paths(parents, outputs)))
+
+    def __call__(self, x: Float[Array, " d"], *, key: Any = None) -> Float[Array, " leaves"]:
+        gate = self.weight @ limit(x) + self.bias
+        one, other = jax.nn.log_sigmoid(gate), jax.nn.log_sigmoid(-gate)
+        return (self.path > 0).astype(gate.dtype) @ one + (self.path < 0).astype(gate.dtype) @ other
+
+    def take_outputs(self, order: Int[np.ndarray, " leaves"]) -> "SoftTree":
+        """Return the tree whose leaf m is the old leaf ``order[m]``."""
+        return SoftTree(self.weight, self.bias, self.path[order])
+
+    def separate_outputs(
+        self, first: int, second: int, key: Key[Array, ""], scale: Float[Array, ""]
+    ) -> "SoftTree":
+        """Put a free gate between two leaves with the same path, in a random direction."""
+        path = np.asarray(self.path).copy()
+        gate = int(np.flatnonzero(~np.delete(path, second, axis=0).any(axis=0))[0])
+        path[second] = path[first]
+        path[first, gate], path[second, gate] = -1, 1
+        direction = jax.random.normal(key, self.weight.shape[1:], self.weight.dtype)
+        weight = self.weight.at[gate].set(scale * direction)
+        return SoftTree(weight, self.bias.at[gate].set(0.0), jnp.asarray(path))
+
+    def average_outputs(self, kept: int, other: int) -> "SoftTree":
+        """Take away the gate between two leaves that it alone separates."""
+        path = np.asarray(self.path).copy()
+        differ = np.flatnonzero(path[kept] != path[other])
+        if len(differ) != 1:
+            raise ValueError(f"leaves {kept} and {other} must be neighbours to be merged.")
+        path[[kept, other], differ[0]] = 0
+        return SoftTree(self.weight, self.bias, jnp.asarray(path))
+
+
+def split_paths(parents: Sequence[int], n_leaves: int) -> Int[np.ndarray, "leaves gates"]:
+    """Return the paths of a tree whose gate n splits leaf n + 1 off leaf ``parents[n]``."""
+    path = np.zeros((n_leaves, max(n_leaves - 1, 1)), np.int32)
+    for gate, parent in enumerate(parents):
+        path[gate + 1] = path[parent]
+        path[parent, gate], path[gate + 1, gate] = -1, 1
+    return path
+
+
+class Constant(eqx.Module):
+    """A network that gives the same outputs to all inputs."""
+
+    bias: Float[Array, "*experts outputs"]
+
+    def __call__(self, x: Float[Array, " d"], *, key: Any = None) -> Float[Array, " outputs"]:
+        return self.bias
+
+
+class Residual(eqx.Module):
+    """A linear map and a multilayer perceptron added up."""
+
+    linear: eqx.nn.Linear
+    mlp: eqx.nn.Sequential
+
+    def __call__(self, x: Float[Array, " d"], *, key: Any = None) -> Float[Array, " outputs"]:
+        return self.linear(x) + self.mlp(x)
+
+
+def constant(inputs: int, outputs: int, *, key: Key[Array, ""]) -> Network:
+    """Build a network of random constants."""
+    bias = linear(inputs, outputs, key=key).bias  # type: ignore[attr-defined]
+    return Constant(bias)
+
+
+def residual_mlp(
+    inputs: int, outputs: int, hidden: Sequence[int], *, key: Key[Array, ""]
+) -> Network:
+    """Build a linear map beside a multilayer perceptron of ReLU units."""
+    straight = linear(inputs, outputs, key=nth_key(key, len(hidden) + 1))
+    bent = mlp(inputs, outputs, hidden, relu, key=key)
+    assert isinstance(straight, eqx.nn.Linear)
+    assert isinstance(bent, eqx.nn.Sequential)
+    return Residual(straight, bent)

@@ -6,6 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key, PyTree
 
+from pinfactory.allocation import reserve
+
 from .networks import Network, linear, relu
 
 
@@ -22,6 +24,7 @@ class IndRNN(eqx.Module):
     @classmethod
     def create(cls, inputs: int, units: int, *, key: Key[Array, ""]) -> "IndRNN":
         """Draw the weights with NumPy."""
+        reserve(units)
         random = np.random.default_rng(np.asarray(jax.random.key_data(key)))
         memory = jax.device_put(random.uniform(0.0, 1.0, units).astype(np.float32))
         return cls(linear(inputs, units, key=jax.random.fold_in(key, 1)), memory)
@@ -42,6 +45,7 @@ class GRU(eqx.Module):
     def create(cls, inputs: int, units: int, *, key: Key[Array, ""]) -> "GRU":
         """Draw the weights uniformly within ±1/√units."""
         shell = eqx.filter_eval_shape(eqx.nn.GRUCell, inputs, units, key=key)
+        reserve(3 * units, inputs + units + 1)
         random = np.random.default_rng(np.asarray(jax.random.key_data(key)))
         bound = 1.0 / np.sqrt(units)
 

@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import jax.numpy as jnp
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import check_random_state
 
-from pinfactory.core.resources import Budget, Fixed, Resource, Scheduled
+from pinfactory.core.constraints import Budget, Fixed, Resource, Scheduled
+from pinfactory.persistence import check_scale
 
 Beta = float | Scheduled
 Option = TypeVar("Option")
@@ -49,6 +52,11 @@ def sizes(name: str, value: Any) -> tuple[int, ...]:
     return tuple(integer(name, width, 1) for width in value)
 
 
+def seed(random_state: Any) -> int:
+    """Return the seed that a `random_state` of scikit-learn stands for."""
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
 def resource(name: str, beta: Any, bits: Any, most_bits: float = math.inf) -> Resource:
     """Return where β comes from: a budget if `bits` is given, else `beta`."""
     if bits is not None:
@@ -66,13 +74,23 @@ def resource(name: str, beta: Any, bits: Any, most_bits: float = math.inf) -> Re
     return Fixed(jnp.asarray(number(f"beta_{name}", beta, 0.0, open_low=True)))
 
 
-def stored(beta: Beta) -> Any:
-    """Return β as plain values for a file."""
-    if not isinstance(beta, Scheduled):
-        return beta
-    return (beta.start.item(), beta.end.item(), beta.steps.item(), beta.shape)
+def stored(value: Any) -> Any:
+    """Return a setting, or a plain attribute, as values for a file."""
+    if isinstance(value, StandardScaler):
+        return {"scaler": (value.mean_, value.scale_)}
+    if isinstance(value, Scheduled):
+        numbers = (value.start.item(), value.end.item(), value.steps.item())
+        return {"scheduled": (*numbers, value.shape)}
+    return value
 
 
-def restored(beta: Any) -> Beta:
-    """Return β from the plain values in a file."""
-    return Scheduled(*beta) if isinstance(beta, tuple) else beta
+def restored(value: Any) -> Any:
+    """Return a setting or attribute from the values in a file."""
+    if isinstance(value, dict) and "scheduled" in value:
+        return Scheduled(*value["scheduled"])
+    if isinstance(value, dict) and "scaler" in value:
+        scaler = StandardScaler()
+        scaler.mean_, scaler.scale_ = value["scaler"]
+        check_scale(scaler.mean_, scaler.scale_)
+        return scaler
+    return value

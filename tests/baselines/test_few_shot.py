@@ -12,8 +12,8 @@ from sklearn.base import clone
 
 from pinfactory import networks
 from pinfactory.baselines import ANIL, MAML, MatchingNetworks, PreTraining, PrototypicalNetworks
-from pinfactory.baselines._metric import MatchingModel, PrototypicalModel
-from pinfactory.callbacks import Checkpoint
+from pinfactory.baselines.metric import MatchingModel, PrototypicalModel
+from pinfactory.callbacks import Callback
 from pinfactory.meta.experts import HeadedNetwork
 from pinfactory.meta.tasks import ArrayTasks, Samples
 from pinfactory.persistence import load
@@ -52,7 +52,12 @@ def tasks() -> Bars:
     )
 
 
-FAST: dict[str, Any] = {"max_iter": 60, "batch_size": 4, "learning_rate": 3e-3}
+FAST: dict[str, Any] = {
+    "max_iter": 60,
+    "batch_size": 4,
+    "learning_rate": 3e-3,
+    "random_state": 0,
+}
 
 
 @pytest.mark.parametrize(
@@ -88,8 +93,9 @@ def test_four_blocks_learn_and_store_their_statistics(
     assert learner.evaluate(tasks, 50).mean > 0.9
     x = np.asarray(tasks.x)
     support, labels = x[[0, 1, 30, 31]], [0, 0, 1, 1]
-    together = learner.predict(support, labels, x[2:8])
-    alone = [learner.predict(support, labels, x[i : i + 1])[0] for i in range(2, 8)]
+    adapted = learner.adapt(support, labels)
+    together = adapted.predict(x[2:8])
+    alone = [adapted.predict(x[i : i + 1])[0] for i in range(2, 8)]
     np.testing.assert_array_equal(together, alone)
     learner.save(tmp_path / "learner.pin")
     again = load(tmp_path / "learner.pin").adapt(support, labels).predict_proba(x[2:8])
@@ -154,7 +160,7 @@ def test_adapting_gives_an_ordinary_classifier(learner: Any, tasks: Bars) -> Non
     probs = adapted.predict_proba(query)
     assert probs.shape == (len(query), 2)
     np.testing.assert_allclose(probs.sum(axis=1), 1.0)
-    found = learner.predict(support, [0, 0, 0, 1, 1, 1], query)
+    found = learner.adapt(support, [0, 0, 0, 1, 1, 1]).predict(query)
     np.testing.assert_array_equal(names[found], adapted.predict(query))
     with pytest.raises(ValueError, match=r"each of 2 to 3 classes, .* but got 4"):
         learner.adapt(support, [0, 1, 2, 3, 3, 3])
@@ -171,24 +177,37 @@ def test_the_same_seed_gives_the_same_learner(tasks: Bars) -> None:
 
 def test_training_goes_on_from_its_checkpoint(tasks: Bars, tmp_path: Any) -> None:
     """A run that is stopped half-way ends where one in a single go does."""
-    settings: dict[str, Any] = {"max_iter": 150, "batch_size": 2}
+    settings: dict[str, Any] = {"max_iter": 150, "batch_size": 2, "random_state": 0}
 
-    class Stopped(PrototypicalNetworks):
-        def _train(self, *arguments: Any) -> Any:
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(Checkpoint, "chunk", lambda *rest: stop(*rest) or True)
-                return super()._train(*arguments)
+    class Stop(Callback):
+        def chunk(self, progress: Any, run: Any) -> bool:
+            return True
 
-    stop, file = Checkpoint.chunk, tmp_path / "half.pin"
-    Stopped(**settings).fit(tasks, checkpoint=file)
+    file = tmp_path / "half.pin"
+    half = PrototypicalNetworks(**settings).fit(tasks, callbacks=Stop(), checkpoint=file)
+    assert half.n_iter_ == 100
     resumed = PrototypicalNetworks(**settings).fit(tasks, checkpoint=file)
-    assert resumed.history_[0].step > 100
+    assert [progress.step for progress in resumed.history_] == [150]
     assert eqx.tree_equal(resumed.model_, PrototypicalNetworks(**settings).fit(tasks).model_)
+
+
+def test_a_refit_that_fails_or_is_interrupted_early_changes_nothing(tasks: Bars) -> None:
+    class Break(Callback):
+        def start(self, run: Any, total: int) -> None:
+            raise KeyboardInterrupt
+
+    learner = PrototypicalNetworks(max_iter=2, random_state=0).fit(tasks)
+    before = dict(vars(learner))
+    with pytest.raises(KeyboardInterrupt):
+        learner.fit(tasks, callbacks=Break())
+    assert vars(learner).keys() == before.keys()
+    assert all(vars(learner)[name] is value for name, value in before.items())
 
 
 def test_a_warm_start_goes_on_from_what_was_learned(tasks: Bars) -> None:
     """Steps of no size leave the model as it was, whatever adapting to new tasks needs."""
     learner = MAML(inner_rate=0.003, inner_steps=1, test_steps=3, max_iter=3, batch_size=2)
+    learner.set_params(random_state=0)
     first = learner.fit(tasks).model_
     learner.set_params(warm_start=True, learning_rate=0.0, max_iter=1).fit(tasks)
     assert eqx.tree_equal(learner.model_, first)
@@ -200,6 +219,34 @@ def test_pre_training_needs_labels(tasks: Bars) -> None:
 
     with pytest.raises(TypeError, match="must have a method `labelled`"):
         PreTraining(max_iter=1).fit(NoLabels())
+
+
+def test_images_whose_statistics_would_overflow_are_refused(tasks: Bars) -> None:
+    huge = Bars(1e30 * tasks.x, bar_labels(), ways=2, shots=2, queries=3)
+    with pytest.raises(ValueError, match=r"numbers of at most 1e\+06, .* but got"):
+        MAML(max_iter=1).fit(huge)
+
+
+def test_answers_that_are_not_numbers_are_refused(tasks: Bars) -> None:
+    """Images far from all that training has seen."""
+    learner = MAML(max_iter=1, batch_size=2, random_state=0).fit(tasks)
+    with pytest.raises(ValueError, match="answers to 50 of 50 tasks are not finite"):
+        learner.evaluate(Bars(1e30 * tasks.x, bar_labels(), ways=2, shots=2, queries=3), 50)
+    x = 1e30 * np.asarray(tasks.x)[[0, 1, 30, 31]]
+    with pytest.raises(ValueError, match="not finite"):
+        learner.adapt(x, [0, 0, 1, 1]).predict(x)
+
+
+def test_colour_images_are_images(tasks: Bars) -> None:
+    """Only the second colour tells classes apart."""
+    x = np.asarray(tasks.x)
+    noise = np.random.default_rng(1).random(x.shape).astype(np.float32)
+    colours = Bars(
+        np.stack([noise, x, noise], axis=-1), bar_labels(), ways=2, shots=2, queries=3, test=0.3
+    )
+    learner = PrototypicalNetworks(**FAST).fit(colours)
+    assert learner.input_shape_ == (SIDE, SIDE, 3)
+    assert learner.evaluate(colours, 150).mean > 0.8
 
 
 def test_vectors_are_refused() -> None:

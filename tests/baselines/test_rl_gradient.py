@@ -10,8 +10,8 @@ from pinfactory.baselines.rl_gradient import Experience, MAMLPolicy, ProMP
 from pinfactory.core.families import Gaussian
 from pinfactory.core.hierarchy import FamilyExpert
 from pinfactory.networks import linear
-from pinfactory.rl._actions import BoxActions
-from pinfactory.rl.meta._policy import Deed
+from pinfactory.rl.actions import BoxActions
+from pinfactory.rl.policy import ActionSample
 from point_task import best_return, point_tasks
 
 SMALL = {"n_tasks": 32, "n_steps": 80, "hidden": (32, 32), "gamma": 0.9}
@@ -21,9 +21,9 @@ SMALL = {"n_tasks": 32, "n_steps": 80, "hidden": (32, 32), "gamma": 0.9}
 @pytest.mark.parametrize("method", [MAMLPolicy, ProMP])
 def test_one_gradient_step_finds_the_sign_of_a_motor(method) -> None:
     learner = method(point_tasks(), **SMALL)
-    untrained = learner.evaluate(n_tasks=128).mean()
+    untrained = learner.evaluate(n_tasks=128).mean
     learner.learn(60)
-    before, after = (learner.evaluate(n_tasks=128, steps=steps).mean() for steps in (0, 1))
+    before, after = (learner.evaluate(n_tasks=128, steps=steps).mean for steps in (0, 1))
     # Without knowing the sign nothing beats standing still: 20 steps at a mean square of 1/3.
     assert before < -20 / 3
     assert after > -20 / 3
@@ -35,7 +35,7 @@ def test_one_gradient_step_finds_the_sign_of_a_motor(method) -> None:
 @pytest.mark.parametrize("method", [MAMLPolicy, ProMP])
 def test_the_inner_step_is_the_policy_gradient(method, rng: np.random.Generator) -> None:
     """For a linear mean and a fixed deviation the gradient has a closed form."""
-    rule = method(point_tasks(), inner_rate=0.1)._rule
+    rule = method(point_tasks(), inner_rate=0.1)._learner
     actions = BoxActions((-1.0,), (1.0,), (1,))
     policy = FamilyExpert(linear(1, 2, key=jax.random.key(0)), actions)
     x = jnp.asarray(rng.normal(size=(50, 1)), jnp.float32)
@@ -43,9 +43,25 @@ def test_the_inner_step_is_the_policy_gradient(method, rng: np.random.Generator)
     assert isinstance(answer, Gaussian)
     action = answer.mean + answer.scale * jnp.asarray(rng.normal(size=(50, 1)), jnp.float32)
     advantage = jnp.asarray(rng.normal(size=50), jnp.float32)
-    own = Experience(x, Deed(action, answer.log_prob(action), answer), advantage, advantage)
+    own = Experience(x, ActionSample(action, answer.log_prob(action), answer), advantage, advantage)
     moved = eqx.filter_jit(rule.adapt)(policy, own)
     score = (action - answer.mean) / answer.scale**2
     expected = 0.1 * np.mean(np.asarray(score)[:, 0] * np.asarray(advantage) * np.asarray(x)[:, 0])
     difference = moved.network.weight[0, 0] - policy.network.weight[0, 0]
     np.testing.assert_allclose(difference, expected, rtol=1e-3)
+
+
+def test_training_is_watched_as_that_of_an_agent() -> None:
+    steps = []
+    learner = ProMP(point_tasks(), n_tasks=4, n_steps=8, hidden=(8,), seed=3)
+    learner.learn(2, lambda progress: steps.append(progress.step)).learn(3, None)
+    assert steps == [1, 2]
+    assert [progress.step for progress in learner.history_] == [1, 2, 3, 4, 5]
+    assert learner.num_timesteps == 5 * 2 * 4 * 8
+    again = ProMP(point_tasks(), n_tasks=4, n_steps=8, hidden=(8,), seed=3).learn(5)
+    np.testing.assert_array_equal(
+        learner.evaluate(n_tasks=4).returns, again.evaluate(n_tasks=4).returns
+    )
+    assert repr(learner) == (
+        "ProMP(ParameterFamily of Point, hidden=(8,), n_tasks=4, n_steps=8, seed=3)"
+    )

@@ -20,8 +20,8 @@ def test_planning_with_an_adapted_model_comes_close_to_the_best_controller() -> 
         gradient_steps=100,
     )
     learner.learn(32)
-    adapted = learner.evaluate(n_tasks=128).mean()
-    fixed = learner.evaluate(n_tasks=128, adapting=False).mean()
+    adapted = learner.evaluate(n_tasks=128).mean
+    fixed = learner.evaluate(n_tasks=128, adapting=False).mean
     # It finds out the sign by its own actions, so it may lose a step or two.
     assert adapted > best_return(shakes=2) - 0.5
     assert fixed < -20 / 3

@@ -1,18 +1,51 @@
-"""Small loops become single kernels, unless the user has settings of their own."""
+"""Small loops become single kernels, and nothing outside the compiled function changes."""
 
-from pinfactory.core.compiling import FEW_BYTES, with_small_loops
+import os
+import re
+import subprocess
+import sys
 
-OPTION = f"--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold={FEW_BYTES}"
+import jax
+import jax.numpy as jnp
+import pytest
+
+from pinfactory.core.compiling import compiled_with_kernels, one_kernel
 
 
-def test_the_flag_goes_behind_those_of_the_user():
-    assert with_small_loops("") == OPTION
-    assert with_small_loops("--xla_cpu_enable_fast_math=true") == (
-        f"--xla_cpu_enable_fast_math=true {OPTION}"
+def repeat(x, n):
+    def loop(x):
+        return jax.lax.fori_loop(0, n, lambda _, x: jnp.tanh(x @ x) + x, x)
+
+    return one_kernel(loop)(x)
+
+
+def test_a_marked_loop_is_one_call_with_the_loop_inside():
+    x, n = jnp.eye(4), jnp.asarray(3)
+    program = jax.jit(repeat).lower(x, n).compile().as_text()
+    entry = program[program.index("ENTRY") :]
+    if jax.default_backend() != "cpu":
+        pytest.skip("only the compiler for processors makes kernels of loops")
+    assert re.search(r"call\(.*xla_cpu_small_call=\"true\"", entry)
+    assert " while(" not in entry
+    expected = x
+    for _ in range(3):
+        expected = jnp.tanh(expected @ expected) + expected
+    assert jnp.allclose(compiled_with_kernels(repeat)(x, n), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("step", [jnp.sort, lambda x: x.at[jnp.asarray([3, 0])].add(x[:2])])
+def test_a_loop_with_more_than_arithmetic_is_left_as_it_is(step):
+    def often(x):
+        return one_kernel(lambda x: jax.lax.fori_loop(0, 3, lambda _, x: step(x), x))(x)
+
+    x = jnp.arange(4.0)[::-1]
+    assert "inlineable" not in jax.jit(often).lower(x).as_text()
+    assert jnp.array_equal(often(x), step(step(step(x))))
+
+
+def test_an_import_leaves_the_environment_of_the_process_alone():
+    script = (
+        "import os; b = dict(os.environ); import pinfactory.core.training; assert b == os.environ"
     )
-
-
-def test_a_setting_of_the_user_is_left_alone():
-    own = "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=0"
-    assert with_small_loops(own) == own
-    assert with_small_loops(with_small_loops("")) == OPTION
+    environment = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
+    subprocess.run([sys.executable, "-c", script], check=True, env=environment)

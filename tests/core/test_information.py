@@ -9,7 +9,7 @@ from scipy.stats import norm
 from pinfactory.core import information
 from pinfactory.core.families import Categorical, Gaussian
 from pinfactory.core.hierarchy import Decision
-from pinfactory.core.information import Meter, estimate_information
+from pinfactory.core.information import Information, Meter, estimate_information
 
 measure = jax.jit(information.measure)
 start, update, report = jax.jit(Meter.start), jax.jit(Meter.update), jax.jit(Meter.report)
@@ -134,3 +134,22 @@ def test_monte_carlo_agrees_with_numerical_integration_for_gaussian_answers(rng)
     table = np.asarray(selection.probs, np.float64)[..., None] * density / 6
     assert abs(experts.value - mutual(table, 0, 2, (1,))) < 4 * experts.standard_error
     assert abs(overall.value - mutual(table, 0, 2)) < 4 * overall.standard_error
+
+
+def test_information_is_printed_in_short_and_adds_up_the_levels_of_selection():
+    information = Information(
+        selectors=(0.5, 0.25),
+        experts=1 / 3,
+        overall=float("nan"),
+        per_expert=np.array([0.5, 0.25]),
+        responsibility=np.array([1 / 3, 2 / 3]),
+        effective_experts=1.8899,
+        about={"mass": 0.125},
+    )
+    assert information.selector == 0.75
+    told = repr(information).splitlines()
+    assert told[1].split() == ["selector", "I(X;M)", "0.750"]
+    assert told[2].split() == ["experts", "I(X;Y|M)", "0.333"]
+    assert "1.89 equally busy experts of 2" in told[4]
+    assert told[5].split() == ["I(mass;", "M)", "0.125"]
+    assert [row.split() for row in told[-2:]] == [["0", "0.333", "0.500"], ["1", "0.667", "0.250"]]

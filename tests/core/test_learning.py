@@ -1,18 +1,21 @@
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from scipy.special import softmax
 from scipy.stats import norm
 
 from pinfactory.core.batches import Epochs
+from pinfactory.core.constraints import Constraints, Fixed, Priors
 from pinfactory.core.families import Categorical, Gaussian
 from pinfactory.core.hierarchy import Expert, FamilyExpert, Hierarchy, assemble, stack
 from pinfactory.core.information import marginal
-from pinfactory.core.learning import Data, Learner
-from pinfactory.core.priors import Priors
-from pinfactory.core.resources import Fixed
+from pinfactory.core.learning import CommitteeLoss, Data, Learner
+from pinfactory.core.schedules import Schedule
 from pinfactory.core.training import Run, train
 
 
@@ -33,7 +36,7 @@ class Table(eqx.Module):
         return self.values[x]
 
 
-class Settled(Expert):
+class FixedExpert(Expert):
     """A unit Gaussian that does not learn."""
 
     mean: jax.Array
@@ -46,7 +49,7 @@ def learn(learner, hierarchy, data, betas, steps, *, learning_rate, batches=None
     first = jax.tree.map(lambda leaf: leaf[0], data.x)
     priors = Priors.running(hierarchy(first), 0.99, 0.99)
     resources = tuple(Fixed(beta) for beta in betas)
-    state = learner.init(hierarchy, priors, resources, learning_rate=learning_rate)
+    state = learner.init(hierarchy, Constraints(priors, resources), learning_rate=learning_rate)
     state = jax.tree.map(lambda leaf: leaf[None] if eqx.is_array(leaf) else leaf, state)
     run = Run.start(jax.random.key(0)[None], state)
     state = train(learner, run, data, steps=steps, batches=batches).run.state
@@ -54,7 +57,7 @@ def learn(learner, hierarchy, data, betas, steps, *, learning_rate, batches=None
 
 
 def test_linear_experts_together_learn_what_one_cannot(circles):
-    learner = Learner(log_likelihood)
+    learner = Learner(CommitteeLoss(log_likelihood))
 
     def init(key, n_experts):
         hierarchy = assemble(
@@ -65,7 +68,9 @@ def test_linear_experts_together_learn_what_one_cannot(circles):
         )
         hierarchy = eqx.tree_at(lambda h: h.available, hierarchy, jnp.arange(4) < n_experts)
         priors = Priors.running(hierarchy(jnp.zeros(2)), 0.99, 0.99)
-        return learner.init(hierarchy, priors, (Fixed(25.0), Fixed(5.0)), learning_rate=3e-3)
+        return learner.init(
+            hierarchy, Constraints(priors, (Fixed(25.0), Fixed(5.0))), learning_rate=3e-3
+        )
 
     keys = jax.random.split(jax.random.key(2), 4)
     run = Run.start(keys, stack([init(k, n) for k, n in zip(keys, (4, 4, 4, 1), strict=True)]))
@@ -77,13 +82,13 @@ def test_linear_experts_together_learn_what_one_cannot(circles):
         answer = marginal(jax.vmap(hierarchy)(circles.x))
         return jnp.mean(jnp.argmax(answer.log_probs, axis=-1) == circles.y)
 
-    *committees, alone = accuracy(state.hierarchy)
+    *committees, alone = accuracy(state.model)
     assert min(committees) > 0.95
     assert alone < 0.65
 
 
-@pytest.mark.parametrize("sampled", [False, True])
-def test_log_likelihood_with_free_experts_gives_the_mixture_posterior(rng, sampled):
+@pytest.mark.parametrize("expectation", ["exact", "sampled"])
+def test_log_likelihood_with_free_experts_gives_the_mixture_posterior(rng, expectation):
     """β₁ = 1 and β₂ → ∞: p(m|x) = p(m) p(x|m) / p(x), with p(m) as EM finds it."""
     means = np.array([-2.0, 0.0, 2.0])
     y = np.repeat(means, [2, 6, 4]) + rng.normal(size=12)
@@ -93,16 +98,16 @@ def test_log_likelihood_with_free_experts_gives_the_mixture_posterior(rng, sampl
         posterior = p_m * density / (density @ p_m)[:, None]
         p_m = posterior.mean(axis=0)
 
-    experts = Settled(jnp.asarray(means, jnp.float32))
+    experts = FixedExpert(jnp.asarray(means, jnp.float32))
     hierarchy = Hierarchy(Table(jnp.zeros((12, 3))), experts, jnp.ones(3, bool))
     x = jnp.arange(12)
     data = Data(x, jnp.asarray(y, jnp.float32)[:, None], jnp.ones(12))
-    learner = Learner(log_likelihood, sampled=sampled)
+    learner = Learner(CommitteeLoss(log_likelihood, expectation))
     # Many copies of each input, so that sampled experts average out.
     batches = Epochs(12, 252)
     state = learn(learner, hierarchy, data, (1.0, 1e6), 4000, learning_rate=5e-3, batches=batches)
-    learned = jax.vmap(state.hierarchy)(x).responsibilities
-    np.testing.assert_allclose(learned, posterior, atol=0.08 if sampled else 0.02)
+    learned = jax.vmap(state.model)(x).responsibilities
+    np.testing.assert_allclose(learned, posterior, atol=0.08 if expectation == "sampled" else 0.02)
 
 
 def test_learning_ends_where_the_coupled_equations_hold(rng):
@@ -118,9 +123,9 @@ def test_learning_ends_where_the_coupled_equations_hold(rng):
     )
     x = jnp.arange(4)
     data = Data(x, jnp.asarray(table, jnp.float32), jnp.ones(4))
-    learner = Learner(expected_utility)
+    learner = Learner(CommitteeLoss(expected_utility))
     state = learn(learner, hierarchy, data, (beta_selector, beta_expert), 5000, learning_rate=0.02)
-    decision = jax.vmap(state.hierarchy)(x)
+    decision = jax.vmap(state.model)(x)
     p_m_x = np.asarray(decision.responsibilities, np.float64)
     p_y_xm = np.asarray(decision.answers.probs, np.float64)
 
@@ -137,19 +142,21 @@ def test_learning_ends_where_the_coupled_equations_hold(rng):
 
 
 def test_rows_of_weight_zero_teach_nothing(linear_hierarchy):
-    learner = Learner(log_likelihood)
+    learner = Learner(CommitteeLoss(log_likelihood))
     hierarchy = linear_hierarchy(jax.random.key(0), 2)
     priors = Priors.running(hierarchy(jnp.zeros(2)), 0.9, 0.9)
-    state = learner.init(hierarchy, priors, (Fixed(5.0), Fixed(5.0)))
+    state = learner.init(hierarchy, Constraints(priors, (Fixed(5.0), Fixed(5.0))))
     data = Data(jnp.ones((4, 2)), jnp.zeros(4, int), jnp.zeros(4))
     after, info = eqx.filter_jit(learner.step)(jax.random.key(0), state, data)
     np.testing.assert_allclose(info.objective, 0.0, atol=1e-7)
-    assert eqx.tree_equal(after.hierarchy, state.hierarchy)
-    assert eqx.tree_equal(after.priors.stages[1].family, priors.stages[1].family, rtol=1e-6)
+    assert eqx.tree_equal(after.model, state.model)
+    assert eqx.tree_equal(
+        after.constraints.priors.stages[1].family, priors.stages[1].family, rtol=1e-6
+    )
 
 
 def test_weight_decay_shrinks_parameters_in_proportion(linear_hierarchy):
-    learner = Learner(log_likelihood)
+    learner = Learner(CommitteeLoss(log_likelihood))
     hierarchy = linear_hierarchy(jax.random.key(0), 2)
     priors = Priors.running(hierarchy(jnp.zeros(2)), 0.9, 0.9)
     resources = (Fixed(5.0), Fixed(5.0))
@@ -159,28 +166,60 @@ def test_weight_decay_shrinks_parameters_in_proportion(linear_hierarchy):
         step(
             jax.random.key(0),
             learner.init(
-                hierarchy, priors, resources, learning_rate=0.1, weight_decay=jnp.asarray(decay)
+                hierarchy,
+                Constraints(priors, resources),
+                learning_rate=0.1,
+                weight_decay=jnp.asarray(decay),
             ),
             data,
-        )[0].hierarchy.selector.weight
+        )[0].model.selector.weight
         for decay in (0.0, 0.5)
     )
     np.testing.assert_allclose(plain - decayed, 0.05 * hierarchy.selector.weight, rtol=1e-4)
 
 
-def test_settled_parameters_are_the_mean_of_the_last_steps(linear_hierarchy):
-    learner = Learner(log_likelihood)
+def test_averaged_parameters_are_the_mean_of_the_last_steps(linear_hierarchy):
+    learner = Learner(CommitteeLoss(log_likelihood), keep_average=True)
     hierarchy = linear_hierarchy(jax.random.key(0), 2)
     priors = Priors.running(hierarchy(jnp.zeros(2)), 0.9, 0.9)
-    state = learner.init(hierarchy, priors, (Fixed(5.0), Fixed(5.0)), learning_rate=0.1)
+    state = learner.init(
+        hierarchy, Constraints(priors, (Fixed(5.0), Fixed(5.0))), learning_rate=0.1
+    )
     data = Data(jnp.ones((4, 2)), jnp.asarray([0, 1, 1, 0]), jnp.ones(4))
     step = eqx.filter_jit(learner.step)
     expected = np.asarray(hierarchy.selector.weight)
     for count in range(1, 21):
         state, _ = step(jax.random.key(count), state, data)
-        weight = np.asarray(state.hierarchy.selector.weight)
+        weight = np.asarray(state.model.selector.weight)
         expected = expected + 10 / (count + 10) * (weight - expected)
-    settled = state.settled()
-    np.testing.assert_allclose(settled.hierarchy.selector.weight, expected, rtol=1e-5)
-    assert (settled.hierarchy.selector.weight != state.hierarchy.selector.weight).any()
-    assert eqx.tree_equal(settled.optimiser, state.optimiser)
+    averaged = state.averaged()
+    np.testing.assert_allclose(averaged.model.selector.weight, expected, rtol=1e-5)
+    assert (averaged.model.selector.weight != state.model.selector.weight).any()
+    assert eqx.tree_equal(averaged.optimiser, state.optimiser)
+
+
+def test_any_loss_and_any_optimiser_serve(rng):
+    """Least squares by Optax's own loop, and by the learner, give the same weights."""
+    x, y = (jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in ((20, 3), (20,)))
+    model = {"weight": jnp.ones(3), "bias": jnp.zeros(())}
+    optimiser = optax.chain(optax.clip_by_global_norm(0.5), optax.scale_by_adam())
+
+    def error(model, batch):
+        return jnp.mean((batch[0] @ model["weight"] + model["bias"] - batch[1]) ** 2)
+
+    def loss(model, state, batch, key):
+        value = error(model, batch)
+        return value, (state.constraints, {"loss": value})
+
+    learner = Learner(loss, optimiser)
+    state = learner.init(model, learning_rate=Schedule.cosine_decay(0.1, 10))
+    rates = optax.cosine_decay_schedule(0.1, 10)
+    expected, kept = model, optimiser.init(model)
+    for step in range(8):
+        state, info = eqx.filter_jit(learner.step)(jax.random.key(0), state, (x, y))
+        np.testing.assert_allclose(info["loss"], error(expected, (x, y)), rtol=1e-4)
+        change, kept = optimiser.update(jax.grad(error)(expected, (x, y)), kept)
+        change = jax.tree.map(partial(jnp.multiply, -rates(step)), change)
+        expected = optax.apply_updates(expected, change)
+    assert eqx.tree_equal(state.model, expected, rtol=1e-4, atol=1e-6)
+    assert state.average is None

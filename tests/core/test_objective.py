@@ -6,10 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from pinfactory.core.constraints import Prior, Priors
 from pinfactory.core.families import Categorical
 from pinfactory.core.hierarchy import Decision
 from pinfactory.core.objective import free_energy, objective, sampled_objective
-from pinfactory.core.priors import Prior, Priors
 
 
 def logits_for(rng, n, sizes):
@@ -108,6 +108,18 @@ def test_sampled_parts_add_up_to_the_value(rng):
     paid = sum(i / b for i, b in zip(parts.information, betas, strict=True))
     np.testing.assert_allclose(parts.utility - paid, parts.value, rtol=1e-5)
     assert np.isin(np.asarray(parts.utility), np.asarray(utility)).all()
+
+
+def test_inputs_of_a_group_share_the_sampled_expert(rng):
+    """Twenty tasks of three queries each: the utility is the number of the expert."""
+    tasks = decide(logits_for(rng, 20, (4, 2)))
+    decision = jax.tree.map(lambda leaf: jnp.repeat(leaf, 3, axis=0), tasks)
+    utility = jnp.tile(jnp.arange(4.0), (60, 1))
+    priors = fixed_priors(rng, (4, 2))
+    parts = sampled_objective(jax.random.key(0), decision, priors, utility, BETAS[2], 3)
+    chosen = np.asarray(parts.utility).reshape(20, 3)
+    np.testing.assert_array_equal(chosen, chosen[:, :1].repeat(3, axis=1))
+    assert len(np.unique(chosen)) > 1
 
 
 def test_uniform_priors_give_the_confidence_penalty(rng):

@@ -2,9 +2,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from pinfactory.core.constraints import Prior, Priors
 from pinfactory.core.families import Categorical, Gaussian
 from pinfactory.core.hierarchy import Decision
-from pinfactory.core.priors import Prior, Priors
 
 EVEN = jnp.full(20, 0.05)
 

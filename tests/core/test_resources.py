@@ -6,11 +6,10 @@ import optax
 import pytest
 
 from pinfactory.core.batches import Epochs
+from pinfactory.core.constraints import Budget, Constraints, Fixed, Priors, Scheduled, UtilityScale
 from pinfactory.core.hierarchy import stack
 from pinfactory.core.information import measure
-from pinfactory.core.learning import Data, Learner
-from pinfactory.core.priors import Priors
-from pinfactory.core.resources import Budget, Fixed, Scheduled, UtilityScale
+from pinfactory.core.learning import CommitteeLoss, Data, Learner
 from pinfactory.core.training import Run, train
 
 
@@ -19,7 +18,7 @@ def log_likelihood(answer, target):
     return unit * answer.log_prob(label)
 
 
-LEARNER = Learner(log_likelihood)
+LEARNER = Learner(CommitteeLoss(log_likelihood))
 BATCHES = Epochs(500, 32)
 
 
@@ -87,7 +86,7 @@ def budgeted(linear_hierarchy, xor_blobs):
             Budget(0.0, np.log(5.0), 0.0) if bits is None else Budget(bits) for bits in budgets
         )
         priors = Priors.running(hierarchy(jnp.zeros(2)), 0.99, 0.99)
-        return LEARNER.init(hierarchy, priors, resources, learning_rate=3e-3)
+        return LEARNER.init(hierarchy, Constraints(priors, resources), learning_rate=3e-3)
 
     keys = jnp.repeat(jax.random.split(jax.random.key(0), 2), len(BUDGETS))
     run = Run.start(keys, stack([init(k, b) for k, b in zip(keys, 2 * BUDGETS, strict=True)]))
@@ -99,7 +98,7 @@ def budgeted(linear_hierarchy, xor_blobs):
     def report(hierarchy):
         return measure(jax.vmap(hierarchy)(xor_blobs.x))
 
-    return report(state.hierarchy), jnp.exp(state.resources[0].log_beta)
+    return report(state.model), jnp.exp(state.constraints.resources[0].log_beta)
 
 
 @pytest.mark.parametrize("case", range(5), ids=[str(budget) for budget in BUDGETS[:5]])
@@ -145,22 +144,26 @@ def test_multiplying_every_utility_by_a_thousand_leaves_the_partition(linear_hie
     def init(key):
         hierarchy = linear_hierarchy(key, 4)
         priors = Priors.running(hierarchy(jnp.zeros(2)), 0.99, 0.99)
-        return LEARNER.init(
-            hierarchy, priors, (Fixed(5.0), Fixed(2.0)), learning_rate=3e-3, scale=UtilityScale()
-        )
+        constraints = Constraints(priors, (Fixed(5.0), Fixed(2.0)), UtilityScale())
+        return LEARNER.init(hierarchy, constraints, learning_rate=3e-3)
 
-    keys = jnp.repeat(jax.random.key(0)[None], 2)
-    data = jax.vmap(lambda unit: with_unit(xor_blobs, unit))(units)
-    run = Run.start(keys, stack([init(key) for key in keys]))
-    trained = train(LEARNER, run, data, steps=1500, batches=BATCHES, data_per_replica=True)
-    state = trained.run.state
+    def learned(unit):
+        run = Run.start(jax.random.key(0)[None], stack([init(jax.random.key(0))]))
+        data = with_unit(xor_blobs, unit)
+        return train(LEARNER, run, data, steps=1500, batches=BATCHES).run.state
+
+    state = jax.tree.map(
+        lambda *leaves: jnp.concatenate(leaves) if eqx.is_array(leaves[0]) else leaves[0],
+        *(learned(unit) for unit in units),
+    )
 
     @eqx.filter_jit
     @eqx.filter_vmap
     def responsibilities(hierarchy):
         return jax.vmap(hierarchy)(xor_blobs.x).responsibilities
 
-    small, large = np.asarray(responsibilities(state.hierarchy))
+    small, large = np.asarray(responsibilities(state.model))
     assert small.max(axis=1).mean() > 0.6
     np.testing.assert_allclose(large, small, atol=0.02)
-    np.testing.assert_allclose(state.scale.mean[1] / state.scale.mean[0], 1000, rtol=0.01)
+    mean = state.constraints.scale.mean
+    np.testing.assert_allclose(mean[1] / mean[0], 1000, rtol=0.01)

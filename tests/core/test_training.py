@@ -13,11 +13,11 @@ import pytest
 
 from pinfactory.core import training
 from pinfactory.core.batches import Epochs
+from pinfactory.core.constraints import Budget, Constraints, Fixed, Priors
+from pinfactory.core.failures import NonFiniteError
 from pinfactory.core.hierarchy import stack
-from pinfactory.core.learning import Data, Learner
-from pinfactory.core.priors import Priors
-from pinfactory.core.resources import Budget, Fixed
-from pinfactory.core.training import Callback, NonFiniteError, Run, train
+from pinfactory.core.learning import CommitteeLoss, Data, Learner
+from pinfactory.core.training import Callback, Run, TrainingInterrupted, train
 
 NEVER = -1
 
@@ -112,11 +112,36 @@ def test_the_history_holds_means_over_chunks():
     np.testing.assert_allclose(coarse[1].info["loss"], losses[8:].mean(axis=0), rtol=1e-5)
 
 
-def test_replicas_may_have_data_of_their_own():
-    data = jnp.asarray([[1.0, -1.0], [4.0, 4.0]])
-    both = train(Follow(), begin(), data, steps=20, data_per_replica=True).run.state.experts
-    each = [train(Follow(), begin(), row, steps=20).run.state.experts for row in data]
-    np.testing.assert_allclose(both, jnp.stack([each[0][0], each[1][1]]), rtol=1e-6)
+def test_data_may_be_made_anew_from_the_run_before_every_chunk():
+    asked = []
+
+    def experience(run):
+        asked.append(int(run.step))
+        return DATA + run.step
+
+    made = train(Follow(), begin(), experience, steps=5, chunk=2).run
+    run = begin()
+    for step, end in ((0, 2), (2, 4), (4, 5)):
+        run = train(Follow(), run, DATA + step, steps=end).run
+    assert asked == [0, 2, 4]
+    assert eqx.tree_equal(made.state, run.state)
+
+
+def test_data_may_be_gathered_by_the_state_before_every_chunk():
+    given = []
+
+    def gather(run):
+        given.append(int(run.step))
+        return jnp.full((3, 2), float(run.step))
+
+    class Copy(eqx.Module):
+        def step(self, key, state, data):
+            return eqx.tree_at(lambda s: s.experts, state, data), {"loss": jnp.sum(data)}
+
+    trained = train(Copy(), begin(), gather, steps=3, chunk=1)
+    assert given == [0, 1, 2]
+    np.testing.assert_array_equal(trained.run.state.experts, 2.0)
+    assert [float(p.info["loss"][0]) for p in trained.history] == [0.0, 6.0, 12.0]
 
 
 @pytest.mark.parametrize(
@@ -147,8 +172,9 @@ def test_huge_but_finite_numbers_are_no_fault():
 
 
 def test_ctrl_c_keeps_what_was_learned():
-    with pytest.warns(UserWarning, match="interrupted at step 20 of 50"):
-        end = train(Follow(), begin(), DATA, steps=50, chunk=10, callbacks=[Watch(20, interrupt)])
+    with pytest.raises(TrainingInterrupted, match="interrupted at step 20") as caught:
+        train(Follow(), begin(), DATA, steps=50, chunk=10, callbacks=[Watch(20, interrupt)])
+    end = caught.value.trained
     assert end.ending == "interrupted"
     assert eqx.tree_equal(end.run, train(Follow(), begin(), DATA, steps=20).run)
 
@@ -158,8 +184,11 @@ def test_sigint_from_outside_ends_training_in_good_order():
         import signal, test_training as t
         # Who runs the tests in the background may have had the signal ignored.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        end = t.train(t.Follow(), t.begin(), t.DATA, steps=10**9, chunk=1000,
-                      callbacks=[t.Watch(1000, lambda: print("ready", flush=True))])
+        try:
+            t.train(t.Follow(), t.begin(), t.DATA, steps=10**9, chunk=1000,
+                    callbacks=[t.Watch(1000, lambda: print("ready", flush=True))])
+        except t.TrainingInterrupted as stop:
+            end = stop.trained
         print(end.ending, int(end.run.step) > 0, bool(t.np.isfinite(end.run.state.experts).all()))
     """
     child = subprocess.Popen(
@@ -218,6 +247,7 @@ def test_the_best_state_of_every_replica_is_kept():
     end = train(Follow(), begin(keep_best=True), DATA, steps=60, chunk=10, evaluate=scores)
     assert end.ending == "finished"
     np.testing.assert_array_equal(end.run.best.score, [0.0, 0.0])
+    np.testing.assert_array_equal(end.run.best.step, [20, 30])
     for replica, steps in enumerate((20, 30)):
         then = train(Follow(), begin(), DATA, steps=steps).run.state.experts[replica]
         np.testing.assert_array_equal(end.run.best.state.experts[replica], then)
@@ -230,6 +260,9 @@ def test_training_ends_when_no_replica_improves_any_more():
     )
     assert end.ending == "stale"
     assert int(end.run.step) == 50
+    # Nor does it begin again when it is resumed.
+    again = train(Follow(), end.run, DATA, steps=500, chunk=10, evaluate=scores, patience=2)
+    assert (again.ending, int(again.run.step)) == ("stale", 50)
 
 
 def test_keeping_the_best_needs_scores_and_the_other_way_round():
@@ -243,15 +276,15 @@ def log_likelihood(answer, target):
     return answer.log_prob(target)
 
 
-LEARNER = Learner(log_likelihood)
+LEARNER = Learner(CommitteeLoss(log_likelihood))
 
 
 def learning(linear_hierarchy, keys, *, beta=5.0, learning_rate=3e-3, keep_best=False):
     def init(key):
         hierarchy = linear_hierarchy(key, 2)
         priors = Priors.running(hierarchy(jnp.zeros(2)), 0.99, 0.99)
-        resources = (Budget(0.5), Fixed(beta))
-        return LEARNER.init(hierarchy, priors, resources, learning_rate=learning_rate)
+        constraints = Constraints(priors, (Budget(0.5), Fixed(beta)))
+        return LEARNER.init(hierarchy, constraints, learning_rate=learning_rate)
 
     return Run.start(keys, stack([init(key) for key in keys]), keep_best=keep_best)
 
@@ -280,7 +313,7 @@ def test_another_fit_compiles_nothing(linear_hierarchy, rng):
             steps=steps,
             batches=Epochs(n, 16),
             chunk=50,
-            evaluate=lambda state: state.priors.stages[0].mass,
+            evaluate=lambda state: state.constraints.priors.stages[0].mass,
         )
 
     jax.monitoring.register_event_duration_secs_listener(listen)
@@ -294,7 +327,7 @@ def test_another_fit_compiles_nothing(linear_hierarchy, rng):
         jax.monitoring.unregister_event_duration_listener(listen)
 
 
-@pytest.mark.parametrize("tiny", [0, training.TINY], ids=["side_by_side", "in_turn"])
+@pytest.mark.parametrize("tiny", [0, training.SMALL_STATE], ids=["side_by_side", "in_turn"])
 def test_replicas_learn_as_if_each_were_alone(linear_hierarchy, rng, monkeypatch, tiny):
     keys, data = jax.random.split(jax.random.key(0), 2), padded(rng, 64)
 
@@ -302,9 +335,9 @@ def test_replicas_learn_as_if_each_were_alone(linear_hierarchy, rng, monkeypatch
         run = learning(linear_hierarchy, keys)
         return train(LEARNER, run, data, steps=120, chunk=50, batches=Epochs(64, 16)).run.state
 
-    monkeypatch.setattr(training, "TINY", tiny)
+    monkeypatch.setattr(training, "SMALL_STATE", tiny)
     together = learn(keys)
-    monkeypatch.setattr(training, "TINY", 0)
+    monkeypatch.setattr(training, "SMALL_STATE", 0)
     for replica in range(2):
         alone = learn(keys[replica : replica + 1])
         pairs = zip(
@@ -313,3 +346,20 @@ def test_replicas_learn_as_if_each_were_alone(linear_hierarchy, rng, monkeypatch
         )
         for of_both, of_one in pairs:
             np.testing.assert_allclose(of_both[replica], of_one[0], rtol=1e-3, atol=1e-5)
+
+
+def test_a_kernel_that_cannot_be_made_is_no_reason_to_fail(linear_hierarchy, rng, monkeypatch):
+    keys, data = jax.random.split(jax.random.key(0), 2), padded(rng, 64)
+
+    def learn():
+        run = learning(linear_hierarchy, keys)
+        return train(LEARNER, run, data, steps=20, batches=Epochs(64, 16)).run.state
+
+    def fail(*arguments):
+        raise jax.errors.JaxRuntimeError("UNIMPLEMENTED: unhandled opcode")
+
+    monkeypatch.setattr(training, "SMALL_STATE", 0)
+    expected = learn()
+    monkeypatch.undo()
+    monkeypatch.setattr(training, "_advance_in_turn", fail)
+    assert eqx.tree_equal(learn(), expected)

@@ -15,11 +15,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import pinfactory
-from pinfactory import SpecialistClassifier
+from pinfactory import SpecialistClassifier, base
+from pinfactory.callbacks import Callback, ProgressBar
 from pinfactory.core.batches import Epochs
+from pinfactory.core.constraints import Scheduled
+from pinfactory.core.hierarchy import pick
 from pinfactory.core.information import measure
-from pinfactory.core.resources import Scheduled
-from pinfactory.estimators import _committee, _fitting, _questions
+from pinfactory.estimators import committee as committees
+from pinfactory.estimators import fitting
 
 # Tests share shapes (rows, experts, restarts, batch), so that they share compiled programs.
 SETTINGS = {
@@ -55,7 +58,7 @@ def committee():
 @pytest.fixture(scope="module")
 def expert_answers(committee):
     """Return p(y|x,m) of linear experts, in NumPy."""
-    network = committee.state_.hierarchy.experts.network
+    network = committee.state_.model.experts.network
     weight, bias = np.asarray(network.weight, float), np.asarray(network.bias, float)
 
     def answer(x):
@@ -104,7 +107,7 @@ def test_sampled_follows_responsibilities(expert_answers, committee):
     error = 5 * np.sqrt(share * (1 - share) / n) + 1e-4
     assert (np.abs(np.bincount(chosen, minlength=3) / n - share) < error).all()
     # Blocks do not repeat each other's draws.
-    assert (chosen[: n - _committee.BLOCK] != chosen[_committee.BLOCK :]).any()
+    assert (chosen[: n - committees.BLOCK] != chosen[committees.BLOCK :]).any()
 
 
 def test_expert_predict_is_the_opinion_of_one_expert(committee, expert_answers):
@@ -126,8 +129,8 @@ def test_information_is_that_of_the_core_on_the_training_data(committee, expert_
     assert told.overall == pytest.approx(
         entropy(mixture.mean(axis=0), base=2) - entropy(mixture, base=2, axis=1).mean(), abs=1e-3
     )
-    x = jax.numpy.asarray(committee._scaled(X))
-    measured = measure(_questions.decide(committee.state_.hierarchy, x))
+    x = jax.numpy.asarray(committee._standardised(X))
+    measured = measure(committees.decide(committee.state_.model, x))
     assert told.experts == pytest.approx(float(measured.experts), abs=1e-3)
     np.testing.assert_allclose(told.per_expert, measured.per_expert, atol=1e-2)
     assert told.experts == pytest.approx(mean_share @ told.per_expert, abs=1e-3)
@@ -265,7 +268,7 @@ def test_mlp_experts_need_no_selector():
 def test_a_scheduled_beta_arrives_at_its_end():
     schedule = Scheduled(1.0, 30.0, 300, "linear")
     scheduled = clone(quick(beta_selector=schedule)).fit(X, Y)
-    assert float(scheduled.state_.resources[0].beta) == pytest.approx(30.0)
+    assert float(scheduled.state_.constraints.resources[0].beta) == pytest.approx(30.0)
     assert float(schedule.beta) == 1.0
 
 
@@ -282,7 +285,7 @@ def test_budgets_are_met(selector_bits, expert_bits):
 
 def test_a_uniform_prior_stays_uniform():
     penalised = quick(prior="uniform", max_iter=1000).fit(X, Y)
-    selector, expert = penalised.state_.priors.stages
+    selector, expert = penalised.state_.constraints.priors.stages
     np.testing.assert_allclose(np.exp(selector.family.log_probs), 1 / 3, rtol=1e-5)
     np.testing.assert_allclose(np.exp(expert.family.log_probs), 1 / 2, rtol=1e-5)
     assert penalised.score(X, Y) > 0.9
@@ -294,26 +297,23 @@ def test_the_same_seed_gives_the_same_committee():
     assert (other.predict_proba(X) != quick().fit(X, Y).predict_proba(X)).any()
 
 
-@pytest.mark.parametrize("early_stopping", [False, True, "folds"])
-def test_the_best_of_several_restarts_is_kept(monkeypatch, early_stopping):
+def test_without_held_out_samples_the_best_start_by_the_objective_is_kept(monkeypatch):
     seen = {}
 
-    def spy(self, *args, **settings):
-        seen["states"], seen["scores"] = original(self, *args, **settings)
-        return seen["states"], seen["scores"]
+    def spy(*args, **settings):
+        seen["found"] = original(*args, **settings)
+        return seen["found"]
 
-    original = _fitting.Fitting._settle
-    monkeypatch.setattr(_fitting.Fitting, "_settle", spy)
-    several = quick(n_init=3, early_stopping=early_stopping).fit(X, Y)
-    kept = several.predict_proba(X)
-    answers = []
+    original = committees.search
+    monkeypatch.setattr(committees, "search", spy)
+    several = quick(n_init=3, start="random").fit(X, Y)
+    kept, answers = several.predict_proba(X), []
     for index in range(3):
-        several.state_ = _fitting.pick(seen["states"], index)
+        several.state_ = pick(seen["found"].fit.states, index)
         answers.append(several.predict_proba(X))
-    best = int(seen["scores"].argmax())
-    np.testing.assert_array_equal([(kept == other).all() for other in answers], np.eye(3)[best])
-    if early_stopping is not True:
-        assert best == np.argmin([log_loss(Y, p) for p in answers])
+    best = int(np.argmin([log_loss(Y, p) for p in answers]))
+    same_as_kept = [np.allclose(kept, other, atol=1e-6) for other in answers]
+    np.testing.assert_array_equal(same_as_kept, np.eye(3)[best])
 
 
 NOISE = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 2
@@ -327,21 +327,21 @@ def test_early_stopping_ends_when_nothing_improves(early_stopping):
         assert quick(early_stopping=False, **settings).fit(*NOISE).n_iter_ == 10_000
 
 
-def test_folds_find_how_long_to_learn_and_then_learn_from_all_samples(monkeypatch):
+def test_folds_tell_when_a_committee_that_learns_from_all_samples_is_best(monkeypatch):
     runs = []
 
-    def spy(self, table, replicas, validation, **settings):
-        runs.append((validation, original(self, table, replicas, validation, **settings)))
+    def spy(self, table, states, replicas, validation, **settings):
+        runs.append((validation, original(self, table, states, replicas, validation, **settings)))
         return runs[-1][1]
 
-    original = _fitting.Fitting._run
-    monkeypatch.setattr(_fitting.Fitting, "_run", spy)
-    fitted = quick(early_stopping="folds", max_iter=1000).fit(X, Y)
-    (folds, searched), (none, trained) = runs
+    original = fitting.Trainer.run
+    monkeypatch.setattr(fitting.Trainer, "run", spy)
+    fitted = quick(early_stopping="folds", start="random", max_iter=1000).fit(X, Y)
+    ((folds, trained),) = runs
     assert folds.folded
-    assert none is None
-    scores = [progress.score[0] for progress in searched.history]
-    assert fitted.n_iter_ == 100 * (1 + int(np.argmax(scores))) == trained.history[-1].step
+    assert len(folds.learned[-1]) == 60
+    scores = [progress.score[-1] for progress in trained.history]
+    assert int(fitted.state_.step) == 100 * (1 + int(np.argmax(scores)))
     # The score is the mean log-likelihood of every sample by the fold that did not see it.
     assert fitted.score(X, Y) > 0.9
     assert -np.log(2) < max(scores) < 0
@@ -364,7 +364,9 @@ def test_folds_find_how_long_to_learn_and_then_learn_from_all_samples(monkeypatc
 )
 def test_the_way_to_stop_depends_on_how_many_samples_there_are(n, settings, way):
     model = SpecialistClassifier(**settings)
-    assert model._stopping(n, _fitting.Replica(0, 4, *model._resources())) == way
+    model.n_features_in_, model.classes_ = 2, np.arange(2)
+    trainer = fitting.Trainer(model, model._problem(), model._train)
+    assert trainer.stopping(n, fitting.Replica(0, 4, *model._resources())) == way
 
 
 # ------------------------------------------------------------------------------------- going on
@@ -372,7 +374,7 @@ def test_the_way_to_stop_depends_on_how_many_samples_there_are(n, settings, way)
 
 @pytest.mark.parametrize("early_stopping", [False, True])
 def test_warm_start_goes_on(early_stopping):
-    warm = quick(warm_start=True, early_stopping=early_stopping).fit(X, Y)
+    warm = quick(warm_start=True, early_stopping=early_stopping, start="random").fit(X, Y)
     before = log_loss(Y, warm.predict_proba(X))
     warm.fit(X, Y)
     assert warm.n_iter_ == 400
@@ -383,8 +385,8 @@ def test_warm_start_goes_on(early_stopping):
 def test_warm_start_takes_new_settings():
     warm = quick(warm_start=True).fit(X, Y)
     warm.set_params(beta_selector=3.0, learning_rate=0.001).fit(X, Y)
-    assert float(warm.state_.resources[0].beta) == 3.0
-    assert float(warm.state_.learning_rate) == pytest.approx(0.001)
+    assert float(warm.state_.constraints.resources[0].beta) == 3.0
+    assert float(warm.state_.learning_rate.start) == pytest.approx(0.001)
     with pytest.raises(ValueError, match=r"`n_experts` must stay 3 .*, but got 2"):
         warm.set_params(n_experts=2).fit(X, Y)
     with pytest.raises(ValueError, match=r"labels among \['inner', 'outer'\], but got \['new'\]"):
@@ -418,13 +420,13 @@ def test_fit_may_be_followed_by_partial_fit():
 def test_partial_fit_sees_every_sample(monkeypatch):
     seen = []
 
-    def spy(learner, run, data, *, batches, steps, chunk):
+    def spy(learner, run, data, *, batches, steps, chunk, callbacks):
         start = int(run.step)
         seen.append(batches([[0, 0]], start, chunk)[0, : steps - start])
         return train(learner, run, data, batches=batches, steps=steps, chunk=chunk)
 
-    train = _fitting.train
-    monkeypatch.setattr(_fitting, "train", spy)
+    train = base.train
+    monkeypatch.setattr(base, "train", spy)
     stream = quick().partial_fit(X[:33], Y[:33], classes=["inner", "outer"])
     stream.partial_fit(X, Y)
     assert [rows.shape for rows in seen] == [(2, 32), (2, 32)]
@@ -466,20 +468,67 @@ def test_ctrl_c_keeps_what_was_learned(monkeypatch, early_stopping):
             pressed.append(progress.step)
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(_fitting.ProgressBar, "chunk", press)
+    monkeypatch.setattr(ProgressBar, "chunk", press)
     stopped = quick(max_iter=100_000, verbose=True, early_stopping=early_stopping)
-    with pytest.warns(UserWarning, match="interrupted at step"):
+    with (
+        pytest.warns(UserWarning, match="interrupted at step .* is kept"),
+        pytest.raises(KeyboardInterrupt),
+    ):
         stopped.fit(X, Y)
     assert [stopped.n_iter_] == pressed
     assert stopped.score(X, Y) > 0.8
 
 
 @pytest.mark.parametrize("early_stopping", [False, True, "folds"])
-def test_ctrl_c_before_the_first_chunk_leaves_an_untrained_committee(monkeypatch, early_stopping):
+def test_ctrl_c_before_the_first_chunk_changes_nothing(monkeypatch, early_stopping):
     def press(self, *args):
         raise KeyboardInterrupt
 
+    fitted = quick(early_stopping=early_stopping).fit(X, Y)
+    before = fitted.predict_proba(X)
     monkeypatch.setattr(Epochs, "__call__", press)
-    with pytest.warns(UserWarning, match="interrupted at step 0"):
-        stopped = quick(early_stopping=early_stopping).fit(X, Y)
-    assert stopped.predict(X).shape == (60,)
+    with pytest.raises(KeyboardInterrupt):
+        fitted.fit(X, Y)
+    np.testing.assert_array_equal(fitted.predict_proba(X), before)
+    unfitted = quick(early_stopping=early_stopping)
+    with pytest.raises(KeyboardInterrupt):
+        unfitted.fit(X, Y)
+    assert not hasattr(unfitted, "state_")
+
+
+@pytest.mark.parametrize("step", [200, 1500])
+@pytest.mark.parametrize("early_stopping", [True, "folds"])
+def test_a_fit_that_was_stopped_goes_on_from_its_checkpoint(tmp_path, early_stopping, step):
+    class Stop(Callback):
+        def chunk(self, progress, run):
+            if progress.step == step:
+                raise OSError("the machine went down")
+
+    def model():
+        return quick(max_iter=1600, n_iter_no_change=100, early_stopping=early_stopping)
+
+    path = tmp_path / "fit.pin"
+    with pytest.raises(OSError, match="went down"):
+        model().fit(X, Y, callbacks=Stop(), checkpoint=path)
+    seen = []
+
+    class Watch(Callback):
+        def chunk(self, progress, run):
+            seen.append(progress.step)
+
+    resumed = model().fit(X, Y, callbacks=[Watch()], checkpoint=path)
+    whole = model().fit(X, Y)
+    np.testing.assert_array_equal(resumed.predict_proba(X), whole.predict_proba(X))
+    assert resumed.n_iter_ == whole.n_iter_
+    assert seen[0] > step - 100
+
+
+def test_a_checkpoint_of_another_fit_is_refused_by_name(tmp_path):
+    path = tmp_path / "fit.pin"
+    quick().fit(X, Y, checkpoint=path)
+    with pytest.raises(ValueError, match="learning_rate"):
+        quick(learning_rate=0.02).fit(X, Y, checkpoint=path)
+    with pytest.raises(ValueError, match="data"):
+        quick().fit(X[::2], Y[::2], checkpoint=path)
+    longer = quick(max_iter=900).fit(X, Y, checkpoint=path)
+    assert longer.n_iter_ == 900

@@ -9,7 +9,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from pinfactory import SpecialistClassifier, SpecialistRegressor
-from pinfactory.core.resources import Scheduled
+from pinfactory.core.constraints import Scheduled
 
 COMMITTEES = [SpecialistClassifier, SpecialistRegressor]
 QUICK = {"max_iter": 200, "n_init": 1}
@@ -74,9 +74,15 @@ def test_all_checks_of_scikit_learn_pass(committee):
 BAD_SETTINGS = [
     ({"n_experts": 0}, "`n_experts` must be an integer of at least 1, but got 0"),
     ({"n_experts": 2.5}, "`n_experts` must be an integer of at least 1, but got 2.5"),
-    ({"expert": "quadratic"}, "`expert` must be one of 'linear', 'mlp', but got 'quadratic'"),
+    ({"expert": "quadratic"}, "`expert` must be one of 'constant', 'linear', 'mlp', but got"),
+    ({"selector": "forest"}, "`selector` must be one of 'tree', 'mlp', 'linear', but got 'forest'"),
+    ({"start": "warm"}, "`start` must be one of 'auto', 'tree', 'random', but got 'warm'"),
+    ({"objective": "J"}, "`objective` must be one of 'auto', 'free_energy', 'likelihood', but got"),
     ({"expert": "mlp", "expert_hidden": (0,)}, "`expert_hidden` must be an integer of at least 1"),
-    ({"selector_hidden": "10"}, "`selector_hidden` must be a tuple of layer widths, but got '10'"),
+    (
+        {"selector": "mlp", "selector_hidden": "10"},
+        "`selector_hidden` must be a tuple of layer widths, but got '10'",
+    ),
     ({"beta_selector": 0.0}, "`beta_selector` must be a number above 0.0, but got 0.0"),
     ({"beta_selector": -1.0}, "`beta_selector` must be a number above 0.0, but got -1.0"),
     ({"beta_expert": float("nan")}, "`beta_expert` must be a number above 0.0, but got nan"),

@@ -8,10 +8,18 @@ from sklearn.datasets import make_circles
 from sklearn.model_selection import train_test_split
 
 from pinfactory import SpecialistClassifier, SpecialistRegressor, rate_utility_curve
-from pinfactory.estimators import _curve
+from pinfactory.estimators import curve as curves
 
 CIRCLES = make_circles(300, factor=0.4, noise=0.05, random_state=0)
-QUICK = {"n_experts": 2, "n_init": 1, "max_iter": 1000, "learning_rate": 0.01}
+QUICK = {
+    "n_experts": 2,
+    "selector": "mlp",
+    "start": "random",
+    "objective": "free_energy",
+    "n_init": 1,
+    "max_iter": 1000,
+    "learning_rate": 0.01,
+}
 GRID = {"beta_selector": np.array([0.1, 2.0, 25.0]), "n_seeds": 1, "random_state": 0}
 
 
@@ -80,7 +88,7 @@ def test_the_frame_has_a_row_for_every_training(curve):
 
 
 def test_further_blocks_compile_nothing(monkeypatch):
-    monkeypatch.setattr(_curve, "MOST_REPLICAS", 3)
+    monkeypatch.setattr(curves, "MOST_REPLICAS", 3)
     compiled = []
 
     def listen(event, duration, **_):
@@ -104,8 +112,8 @@ def test_further_blocks_compile_nothing(monkeypatch):
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=70))
 def test_blocks_hold_every_training_and_have_one_size_and_one_first(sizes):
-    grid = [_curve.Replica(i, size, None, None) for i, size in enumerate(sizes)]
-    blocks = _curve._blocks(grid)
+    grid = [curves.Replica(i, size, None, None) for i, size in enumerate(sizes)]
+    blocks = curves._blocks(grid)
     assert {i for block in blocks for i in block} == set(range(len(sizes)))
     assert len({len(block) for block in blocks}) == 1
     assert len(blocks[0]) <= 16

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import multivariate_normal
+from sklearn.datasets import load_wine
 
 from pinfactory.estimators import SpecialistMixture
 
@@ -58,6 +59,85 @@ def test_an_outlier_does_not_spoil_the_density_of_the_rest() -> None:
     clean, held_out = random.normal(size=(500, 2)), random.normal(size=(500, 2))
     mixture = SpecialistMixture(4, random_state=0).fit(np.vstack([clean, [[1e6, -1e6]]]))
     assert mixture.score(held_out) > multivariate_normal(np.zeros(2)).logpdf(held_out).mean() - 0.5
+
+
+@pytest.fixture(scope="module")
+def squares() -> np.ndarray:
+    """Four clusters at the corners of a square."""
+    random = np.random.default_rng(0)
+    return random.normal(size=(300, 2)) + 6 * random.integers(0, 2, size=(300, 2))
+
+
+def assert_possible(mixture: SpecialistMixture, X: np.ndarray) -> None:
+    """Check what holds for every mixture: information within its bounds, everything finite."""
+    information, probs = mixture.information_, mixture.responsibilities(X)
+    assert 0.0 <= information.selector <= np.log2(mixture.n_experts)
+    assert (information.per_expert >= 0.0).all()
+    assert np.isfinite([information.selector, information.experts, mixture.lower_bound_]).all()
+    np.testing.assert_allclose(probs.sum(axis=1), 1.0, rtol=1e-12)
+    assert ((probs >= 0.0) & (probs <= 1.0)).all()
+    assert np.isfinite(mixture.score_samples(X)).all()
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("beta", [1e-6, 1e-3, 1e3, 1e6, 1e30])
+@pytest.mark.parametrize("name", ["beta_selector", "beta_expert"])
+def test_extreme_resources_give_possible_numbers(
+    squares: np.ndarray, name: str, beta: float
+) -> None:
+    assert_possible(SpecialistMixture(4, random_state=0, **{name: beta}).fit(squares), squares)
+
+
+@pytest.mark.parametrize("beta", [20.0, 1e3, 1e6, 1e12])
+def test_a_hard_partition_of_equal_clusters_takes_the_entropy_of_their_shares(
+    squares: np.ndarray, beta: float
+) -> None:
+    mixture = SpecialistMixture(4, beta_selector=beta, random_state=0).fit(squares)
+    shares = np.bincount(mixture.predict(squares), minlength=4) / len(squares)
+    entropy = -np.sum(shares * np.log2(shares))
+    assert mixture.information_.selector == pytest.approx(entropy, abs=1e-3)
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1e8])
+def test_possible_numbers_in_any_units(squares: np.ndarray, scale: float) -> None:
+    assert_possible(SpecialistMixture(4, random_state=0).fit(scale * squares), scale * squares)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("spread", [0.0, 20.0, 300.0])
+@pytest.mark.parametrize("size", [-300.0, 0.0, 18.0, 307.0])
+def test_extreme_sample_weights_give_possible_numbers(
+    squares: np.ndarray, size: float, spread: float
+) -> None:
+    exponent = size + np.random.default_rng(0).uniform(-spread, spread, len(squares))
+    weight = 10.0 ** np.clip(exponent, -307, 307)
+    mixture = SpecialistMixture(4, random_state=0).fit(squares, sample_weight=weight)
+    assert_possible(mixture, squares)
+
+
+def test_large_equal_weights_are_as_good_as_any_large_number_of_samples(
+    squares: np.ndarray,
+) -> None:
+    one, other = (
+        SpecialistMixture(4, random_state=0).fit(squares, sample_weight=np.full(300, w))
+        for w in (1e9, 1e30)
+    )
+    np.testing.assert_allclose(other.score_samples(squares), one.score_samples(squares), atol=1e-4)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_same_experts_are_found_in_any_units_and_order(seed: int) -> None:
+    X, random = load_wine().data, np.random.default_rng(seed)
+    scale, shift = 10.0 ** random.uniform(-8, 8, X.shape[1]), random.normal(size=X.shape[1])
+    order = random.permutation(len(X))
+    mixture = SpecialistMixture(6, random_state=0).fit(X)
+    other = SpecialistMixture(6, random_state=0).fit((scale * (X + shift))[order])
+    np.testing.assert_allclose(
+        other.score_samples(scale * (X + shift)) + np.log(scale).sum(),
+        mixture.score_samples(X),
+        rtol=1e-4,
+    )
+    np.testing.assert_allclose(other.weights_, mixture.weights_, atol=1e-5)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

@@ -3,7 +3,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from pinfactory.estimators._rows import distinct
+from pinfactory.estimators.table import distinct
 
 SMALL = st.integers(-2, 2).map(float)
 

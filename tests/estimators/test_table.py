@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfactory.estimators._table import RowBatches, Table, Validation
+from pinfactory.estimators.table import RowBatches, Rows, Table, Validation, without_outliers
 
 
 def table(n: int) -> Table:
@@ -23,23 +23,39 @@ def test_every_row_judges_the_one_fold_that_does_not_learn_from_it(n, n_folds):
     np.testing.assert_array_equal(np.sort(np.concatenate(judged)), np.arange(n))
     for rows, others in zip(folds.learned, judged, strict=True):
         np.testing.assert_array_equal(np.sort([*rows, *others]), np.arange(n))
-    sizes = [len(rows) for rows in judged]
-    assert max(sizes) - min(sizes) <= 1
+    *folded, unjudged = (len(rows) for rows in judged)
+    assert max(folded) - min(folded) <= 1
+    assert unjudged == 0
+    assert folds.n_replicas == n_folds + 1
+
+
+def test_all_candidates_are_judged_by_the_same_folds():
+    folds = Validation.folds(table(20), np.arange(20), 4)
+    together = np.asarray(folds.judged_together(3).y)
+    np.testing.assert_array_equal(together, np.concatenate([np.asarray(folds.judged.y)] * 3))
 
 
 @pytest.mark.parametrize(("share", "n_judged"), [(0.15, 3), (0.01, 1), (0.9, 18)])
-def test_a_part_is_the_same_for_all_replicas(share, n_judged):
-    part = Validation.part(table(20), np.arange(20)[::-1], share, 3)
+def test_a_part_is_judged_by_and_the_rest_learned_from(share, n_judged):
+    part = Validation.part(table(20), np.arange(20)[::-1], share)
     assert float(part.judged.weight.sum()) == n_judged
-    assert len(part.learned) == 3
-    for rows in part.learned:
-        np.testing.assert_array_equal(np.sort(rows), np.arange(20 - n_judged))
+    np.testing.assert_array_equal(part.learned[0], np.arange(20 - n_judged))
 
 
 def test_of_a_large_table_ten_thousand_rows_judge_and_all_others_are_learned_from():
-    part = Validation.part(table(100_000), np.arange(100_000), 0.15, 1)
+    part = Validation.part(table(100_000), np.arange(100_000), 0.15)
     assert float(part.judged.weight.sum()) == 10_000
     np.testing.assert_array_equal(part.learned[0], np.arange(10_000, 100_000))
+
+
+def test_rows_far_outside_are_left_out_and_no_others():
+    random = np.random.default_rng(0)
+    x = np.column_stack([random.uniform(-1, 1, 1000), random.random(1000) < 0.01]).astype(float)
+    # The middle 95 % of the first column is (−0.95, 0.95); ten times its length beyond reaches ±20.
+    x[:2, 0] = 19.0, -21.0
+    kept = without_outliers(x, Rows(np.arange(1000), np.full(1000, 3.0)))
+    np.testing.assert_array_equal(kept.position, [0, *range(2, 1000)])
+    np.testing.assert_array_equal(kept.weight, 3.0)
 
 
 def test_an_epoch_holds_every_row_a_replica_learns_from_once():

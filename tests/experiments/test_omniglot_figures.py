@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pinfactory.experiments import omniglot_alphabets, omniglot_table
+from pinfactory.experiments.figures import omniglot_alphabets, omniglot_table
+from pinfactory.meta import MetaSpecialistClassifier
 from pinfactory.meta.tasks import Omniglot
-from pinfactory.meta.tasks._omniglot_archives import ARCHIVES, FOLDER_VARIABLE
-from pinfactory.vision import ImageSpecialists
+from pinfactory.meta.tasks.omniglot_archives import ARCHIVES, FOLDER_VARIABLE
 
 FOLDER = Path(
     os.environ.get(
@@ -52,7 +52,7 @@ def test_table_measures_stand_beside_the_paper(table: dict[str, Any]) -> None:
     assert rows["accuracy after 10 steps, MAML, K=1, rotations as classes"].paper == 0.812
     before = rows[f"accuracy before, {sixteen}"]
     assert before.ours == pytest.approx(0.85)
-    assert before.spread == pytest.approx(0.05)
+    assert before.spread == pytest.approx(0.1 / np.sqrt(2.0))
     assert rows[f"I(M;X) in bits, {sixteen}"].paper == 3.2
 
 
@@ -102,21 +102,24 @@ def test_alphabets_are_assigned_and_drawn(tmp_path: Path) -> None:
 
 @needs_archives
 @pytest.mark.slow
-def test_a_committee_beats_the_paper_after_a_short_training() -> None:
+def test_a_short_training_adapts_to_unseen_characters_and_divides_them() -> None:
+    """Beyond the 72 to 76 % of an untrained network; the choice of an expert is no coin toss."""
     settings = omniglot_table.Settings.quick(folder=str(FOLDER), n_experts=(16,), baselines=())
     results = {name: run() for name, run in omniglot_table.pieces(settings).items()}
     rows = {row.name: row for row in omniglot_table.measures(results)}
-    after = rows["accuracy after 10 steps, 16 experts, K=1, rotations as classes"]
-    assert after.ours > 0.80
+    kind = "16 experts, K=1, rotations as classes"
+    assert rows[f"accuracy after 10 steps, {kind}"].ours > 0.84
+    assert rows[f"accuracy before, {kind}"].ours > 0.68
+    assert rows[f"I(M;X) in bits, {kind}"].ours > 1.5
 
 
 @needs_archives
 @pytest.mark.slow
-def test_experts_part_ways_where_families_are_hard_to_know() -> None:
+def test_experts_part_where_families_are_hard_to_know() -> None:
     """A class with all its turned drawings; from a random start p(m|x) was the same for all."""
     tasks = Omniglot(rotations="augmentation", folder=FOLDER)
-    learner = ImageSpecialists(16, max_iter=1200, random_state=0).fit(tasks)
+    learner = MetaSpecialistClassifier(16, max_iter=1200, batch_size=16, random_state=0).fit(tasks)
     found = learner.information(tasks)
-    assert found.selectors[0] > 0.5
+    assert found.selector > 0.5
     assert found.effective_experts > 8.0
     assert learner.evaluate(tasks, inner_steps=0).mean > 0.6

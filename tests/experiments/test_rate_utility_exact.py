@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pinfactory.experiments._storage import encode
-from pinfactory.experiments.rate_utility_exact import (
+from pinfactory.experiments.figures.rate_utility_exact import (
     Settings,
     draw,
     frontier,

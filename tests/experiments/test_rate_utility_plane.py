@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy.stats import entropy
 
-from pinfactory.experiments import budgets
-from pinfactory.experiments._explorer import _boundary, pack, unpack
 from pinfactory.experiments._storage import encode
-from pinfactory.experiments.rate_utility_plane import (
+from pinfactory.experiments.figures import budgets
+from pinfactory.experiments.figures._explorer import _boundary, pack, unpack
+from pinfactory.experiments.figures.rate_utility_plane import (
     Settings,
     _beyond,
     draw,

@@ -4,11 +4,11 @@ import jax
 import numpy as np
 import pytest
 
-from pinfactory.experiments import rl_balance, rl_cart_pole, rl_swing_up
-from pinfactory.experiments._rl import first_above
-from pinfactory.experiments._rl_judge import play, play_original
-from pinfactory.experiments._rl_starts import BACKWARD, starts
-from pinfactory.experiments._rl_trpo import train_trpo
+from pinfactory.experiments.figures import rl_balance, rl_cart_pole, rl_swing_up
+from pinfactory.experiments.figures._rl import first_above
+from pinfactory.experiments.figures._rl_judge import play, play_original
+from pinfactory.experiments.figures._rl_starts import BACKWARD, starts
+from pinfactory.experiments.figures._rl_trpo import train_trpo
 from pinfactory.rl import envs
 
 gymnasium = pytest.importorskip("gymnasium")
@@ -81,7 +81,7 @@ def test_steps_to_a_level_are_infinite_if_it_is_never_reached() -> None:
 
 def test_without_sb3_contrib_trpo_is_reported_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sb3_contrib", None)
-    monkeypatch.setattr("pinfactory.experiments._rl_trpo.find_spec", lambda name: None)
+    monkeypatch.setattr("pinfactory.experiments.figures._rl_trpo.find_spec", lambda name: None)
     found = train_trpo(10, 0, reports=1, n_episodes=1, n_judged=1)
     assert found == {"missing": "sb3_contrib"}
 

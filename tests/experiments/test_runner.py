@@ -1,161 +1,213 @@
 """Pieces are computed once, kept whatever happens, and turned into result and figure."""
 
 import json
-from dataclasses import dataclass
+import os
+import signal
+import subprocess
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 
-from pinfactory.experiments import Listing, Measure, run
+from pinfactory.experiments import Listing, read_checked, read_result, run
 
-
-@dataclass(frozen=True)
-class Settings:
-    seeds: int = 3
-    n: int = 4
-
-    @classmethod
-    def quick(cls, **changes):
-        return cls(**changes)
-
-    @classmethod
-    def paper(cls, **changes):
-        return cls(**{"n": 5} | changes)
+N = 4  # pieces of the quick preset
 
 
-class Toy:
-    """An experiment that writes down what it computes, and can be told to fail."""
-
-    TITLE, ABOUT, PLACE = "Toy", "About it.", "Section 1"
-    Settings = Settings
-
-    def __init__(self):
-        self.computed = []
-        self.trouble = {}
-
-    def pieces(self, settings):
-        def compute(i):
-            if i in self.trouble:
-                raise self.trouble[i]
-            self.computed.append(i)
-            return {"square": np.float32(i) ** 2, "seeds": settings.seeds}
-
-        return {f"piece {i}/": lambda i=i: compute(i) for i in range(settings.n)}
-
-    def draw(self, results):
-        figure = Figure()
-        figure.subplots().plot([piece["square"] for piece in results.values()])
-        return figure
-
-    def measures(self, results):
-        squares = [piece["square"] for piece in results.values()]
-        return [
-            Measure("mean", float(np.mean(squares)), float(np.std(squares)), target=3.0),
-            Measure("nothing", float("nan"), paper=2.0),
-        ]
+def toy(name="squares", kind="figure"):
+    return Listing(name, import_module(f"toys.{name}"), kind=kind)
 
 
 @pytest.fixture
-def toy():
-    return Toy()
+def notes(tmp_path, monkeypatch):
+    """A folder in which toys are told to misbehave, and say what they compute."""
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    monkeypatch.setenv("TOY_FOLDER", str(folder))
+    return folder
 
 
-def go(toy, out, name="toy", **settings):
-    (outcome,) = run([Listing(name, toy)], out, progress=False, **settings)
-    return outcome
+def go(out, *listings, **settings):
+    return run(listings or [toy()], out, progress=False, **settings)
 
 
-def test_a_run_leaves_result_and_figure(toy, tmp_path):
-    outcome = go(toy, tmp_path)
-    result = json.loads((tmp_path / "toy" / "result.json").read_text(), parse_constant=pytest.fail)
-    assert (result["title"], result["about"], result["place"]) == ("Toy", "About it.", "Section 1")
-    assert (result["scale"], result["settings"], result["seeds"]) == (
-        "quick",
-        {"seeds": 3, "n": 4},
-        3,
-    )
-    assert {"pinfactory", "jax", "numpy"} <= set(result["versions"])
+def computed(notes):
+    """Return the numbers of the pieces computed since the last call."""
+    log = notes / "computed"
+    if not log.exists():
+        return []
+    numbers = sorted(map(int, log.read_text().split()))
+    log.unlink()
+    return numbers
+
+
+def piece_file(out, i, name="squares"):
+    (path,) = (out / name / "pieces").glob(f"piece-{i}-*")
+    return path
+
+
+def test_a_run_leaves_result_and_figure_and_says_where_it_was_made(notes, tmp_path):
+    (outcome,) = go(tmp_path)
+    assert outcome.error == ""
+    text = (tmp_path / "squares" / "result.json").read_text()
+    result = json.loads(text, parse_constant=pytest.fail)
+    assert result == read_result(tmp_path / "squares" / "result.json")
+    assert (result["kind"], result["scale"], result["seeds"]) == ("figure", "quick", 3)
+    assert (result["title"], result["place"]) == ("Squares", "Section 1")
+    assert (result["settings"], result["claim"]) == ({"seeds": 3, "n": 4}, "4 squares.")
+    # The toy computes with NumPy alone.
+    assert set(result["versions"]) == {"pinfactory", "numpy"}
+    assert result["cores"] == len(os.sched_getaffinity(0))
+    assert result["processor"]
     mean, nothing = result["measures"]
     assert (mean["ours"], mean["target"], mean["passed"]) == (3.5, 3.0, True)
     assert mean["spread"] == pytest.approx(np.std([0, 1, 4, 9]))
     assert (nothing["ours"], nothing["paper"], nothing["passed"]) == (None, 2.0, None)
     assert result["seconds"] == outcome.seconds > 0
-    assert result["error"] == ""
-    assert (tmp_path / "toy" / "figure.svg").read_text().startswith("<?xml")
-    assert (tmp_path / "toy" / "figure.png").read_bytes().startswith(b"\x89PNG")
+    assert read_checked(tmp_path / "squares", result, "figure.png").startswith(b"\x89PNG")
+    assert read_checked(tmp_path / "squares", result, "explore.html") == b"<p>four squares</p>"
+    # 5,000 points of a scatter plot are pixels, not paths.
+    svg = read_checked(tmp_path / "squares", result, "figure.svg")
+    assert svg.startswith(b"<?xml")
+    assert len(svg) < 200_000
 
 
-def test_finished_pieces_are_not_computed_again(toy, tmp_path):
-    first = go(toy, tmp_path)
-    again = go(toy, tmp_path)
-    assert toy.computed == [0, 1, 2, 3]
-    assert again.measures[0] == first.measures[0]
-    assert again.seconds == first.seconds
+def test_what_is_damaged_or_foreign_is_computed_again_and_nothing_else(notes, tmp_path):
+    go(tmp_path, scale="paper")
+    assert computed(notes) == [0, 1, 2, 3, 4]
+    first = piece_file(tmp_path, 0)
+    for i, damage in {
+        0: lambda content: content[:-5],
+        1: lambda content: b"[]",
+        2: lambda content: content.replace(b'"square": 4.0', b'"square": 5.0'),
+        3: lambda content: first.read_bytes(),
+    }.items():
+        path = piece_file(tmp_path, i)
+        path.write_bytes(damage(path.read_bytes()))
+    (tmp_path / "squares" / "result.json").write_text("{}")
+    (outcome,) = go(tmp_path, scale="paper")
+    assert computed(notes) == [0, 1, 2, 3]
+    assert outcome.measures[0].ours == 6.0
+    assert read_result(tmp_path / "squares" / "result.json")["scale"] == "paper"
 
 
-def test_other_settings_never_find_the_pieces_of_these(toy, tmp_path):
-    go(toy, tmp_path)
-    go(toy, tmp_path, seeds=9)
-    assert toy.computed == [0, 1, 2, 3] * 2
-    go(toy, tmp_path, scale="paper")
-    assert toy.computed == [0, 1, 2, 3] * 2 + [0, 1, 2, 3, 4]
+def test_other_settings_never_find_the_pieces_of_these(notes, tmp_path):
+    go(tmp_path)
+    assert computed(notes) == [0, 1, 2, 3]
+    go(tmp_path)
+    assert computed(notes) == []
+    go(tmp_path, seeds=9)
+    assert computed(notes) == [0, 1, 2, 3]
 
 
-def test_an_interrupted_run_keeps_finished_pieces_and_goes_on_from_there(toy, tmp_path):
-    toy.trouble = {2: KeyboardInterrupt()}
-    with pytest.raises(KeyboardInterrupt):
-        go(toy, tmp_path)
-    toy.trouble = {}
-    assert go(toy, tmp_path).error == ""
-    assert toy.computed == [0, 1, 2, 3]
+def test_pieces_run_side_by_side(notes, tmp_path):
+    for i in range(2):
+        (notes / f"trouble {i}").write_text("meet")
+    (outcome,) = go(tmp_path, jobs=2)
+    assert outcome.error == ""
 
 
-def test_a_damaged_piece_is_computed_again(toy, tmp_path):
-    go(toy, tmp_path)
-    piece = next((tmp_path / "toy" / "pieces").glob("piece-2-*"))
-    piece.write_bytes(piece.read_bytes()[:-5])
-    assert go(toy, tmp_path).error == ""
-    assert toy.computed == [0, 1, 2, 3, 2]
-
-
-def test_one_that_fails_does_not_keep_the_others_from_running(toy, tmp_path):
-    broken = Toy()
-    broken.trouble = {1: RuntimeError("no wire left")}
-    outcomes = run([Listing("broken", broken), Listing("toy", toy)], tmp_path, progress=False)
-    assert [outcome.error for outcome in outcomes] == ["RuntimeError: no wire left", ""]
-    stored = json.loads((tmp_path / "broken" / "result.json").read_text())
-    assert "no wire left" in stored["error"]
-    assert "Traceback" in stored["error"]
-    assert broken.computed == [0]
-
-
-def test_data_that_are_not_plain_are_an_error_that_says_so(toy, tmp_path):
-    toy.pieces = lambda settings: {"odd": lambda: object()}
-    assert "must return plain data" in go(toy, tmp_path).error
-
-
-@pytest.mark.parametrize("kind", ["html", "plotly"])
-def test_an_interactive_part_is_stored_for_the_page(toy, tmp_path, kind):
-    graph_objects = pytest.importorskip("plotly.graph_objects")
-    figure = graph_objects.Figure(graph_objects.Scatter(y=[1, 2]))
-    toy.explore = lambda results: "<p>four pieces</p>" if kind == "html" else figure
-    go(toy, tmp_path)
-    stored = (tmp_path / "toy" / "explore.html").read_text()
-    assert ("four pieces" if kind == "html" else "Plotly.newPlot") in stored
-    assert "<html" not in stored
-    assert "cdn" not in stored
-
-
-def test_outcomes_are_reported_as_they_come(toy, tmp_path):
+def test_what_measures_time_runs_after_the_others_on_one_core(notes, tmp_path):
     seen = []
-    run([Listing("a", toy), Listing("b", toy)], tmp_path, progress=False, report=seen.append)
-    assert [outcome.name for outcome in seen] == ["a", "b"]
+    run([toy("timed"), toy()], tmp_path, progress=False, report=lambda o: seen.append(o.name))
+    assert seen == ["squares", "timed"]
+    for name, cores in (("squares", len(os.sched_getaffinity(0))), ("timed", 1)):
+        data = json.loads(piece_file(tmp_path, 1, name).read_text())["data"]
+        assert data["cores"] == cores
+    assert read_result(tmp_path / "timed" / "result.json")["skipped"] == {"Tin": "pip install tin"}
 
 
-def test_the_bar_counts_all_pieces_and_fits_into_80_columns(toy, tmp_path, monkeypatch, capsys):
+def test_a_piece_that_fails_or_whose_process_dies_takes_nobody_along(notes, tmp_path):
+    (notes / "trouble 0").write_text("die")
+    (notes / "trouble 1").write_text("raise")
+    (notes / "trouble 2").write_text("odd")
+    (outcome,) = go(tmp_path, jobs=1)
+    assert computed(notes) == [3]
+    assert outcome.error == "the process ended with SIGKILL"
+    stored = read_result(tmp_path / "squares" / "result.json")["error"]
+    for text in ("piece 0/: the process ended", "RuntimeError: no wire left", "Traceback"):
+        assert text in stored
+    assert "must return plain data" in stored
+    for i in range(3):
+        (notes / f"trouble {i}").unlink()
+    (outcome,) = go(tmp_path)
+    assert outcome.error == ""
+    assert computed(notes) == [0, 1, 2]
+
+
+def test_an_error_of_what_judges_or_draws_is_in_the_result(notes, tmp_path):
+    failed, fine = go(tmp_path, toy("undrawn"), toy())
+    assert failed.error.startswith("ValueError: measures must have different names, but 'same'")
+    assert "Traceback" in read_result(tmp_path / "undrawn" / "result.json")["error"]
+    assert fine.error == ""
+
+
+def test_the_bar_counts_all_pieces_and_fits_into_80_columns(notes, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    run([Listing("a" * 40, toy), Listing("b", toy)], tmp_path)
+    run([Listing("a" * 40, toy().experiment), toy()], tmp_path)
     shown = capsys.readouterr().err.replace("\n", "\r").split("\r")
-    assert "8/8" in shown[-2] or "8/8" in "".join(shown)
+    assert f"{2 * N}/{2 * N}" in "".join(shown)
     assert max(map(len, shown)) <= 80
+
+
+INTERRUPTED = """
+import signal
+
+# Who runs the tests in the background may have had the signal ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+import sys
+from pinfactory import experiments
+from pinfactory.cli import main
+from toys import squares
+listings = [experiments.Listing("squares", squares)]
+experiments.discover = lambda: listings
+if __name__ == "__main__":
+    sys.exit(main(["reproduce", "--out", sys.argv[1], "--jobs", "2"]))
+"""
+
+
+def test_ctrl_c_ends_all_processes_and_stores_nothing_half_done(notes, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(INTERRUPTED)
+    out = tmp_path / "out"
+    for i in (1, 2):
+        (notes / f"trouble {i}").write_text("wait")
+    paths = [str(Path(__file__).parents[1]), *filter(None, sys.path)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    process = subprocess.Popen(
+        [sys.executable, str(script), str(out)],
+        env=environment,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        deadline = time.monotonic() + 120
+        while not all((notes / f"began {i}").exists() for i in (1, 2)):
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        # As a terminal does: to all processes of the group.
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    assert process.returncode == 130
+    assert "the same command goes on from here" in errors
+    assert "Traceback" not in errors
+    for i in (1, 2):  # who was at work has ended
+        with pytest.raises(ProcessLookupError):
+            os.kill(int((notes / f"began {i}").read_text()), 0)
+    assert [path.name[:7] for path in (out / "squares" / "pieces").iterdir()] == ["piece-0"]
+    for i in (1, 2):
+        (notes / f"trouble {i}").unlink()
+    assert computed(notes) == [0]
+    (outcome,) = go(out)
+    assert outcome.error == ""
+    assert computed(notes) == [1, 2, 3]

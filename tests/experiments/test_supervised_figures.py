@@ -7,9 +7,15 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from pinfactory.experiments import density, regression
 from pinfactory.experiments._storage import encode
-from pinfactory.experiments._tasks import CORNERS, classification, four_gaussians, mesh, plane
+from pinfactory.experiments.figures import density, regression
+from pinfactory.experiments.synthetic_data import (
+    CORNERS,
+    classification,
+    four_gaussians,
+    mesh,
+    plane,
+)
 
 SMALL = {
     "classification": {"tasks": ("blobs",), "n_experts": (4,), "max_iter": 1000, "n_init": 2},
@@ -25,7 +31,7 @@ def made(request):
     """Return module, results and measures of a figure, made once."""
     name = request.param
     if name not in _made:
-        module = import_module(f"pinfactory.experiments.{name}")
+        module = import_module(f"pinfactory.experiments.figures.{name}")
         settings = module.Settings.quick(seeds=2, resolution=12, **SMALL[name])
         results = {
             piece: json.loads(encode(compute()))

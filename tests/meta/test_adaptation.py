@@ -6,11 +6,11 @@ import pytest
 from sklearn.linear_model import Ridge
 
 from pinfactory.core.families import Categorical
-from pinfactory.core.gaussian_experts import SteadyExpert
+from pinfactory.core.gaussian_experts import ConstantNoiseExpert
 from pinfactory.core.hierarchy import FamilyExpert
 from pinfactory.core.utilities import log_likelihood, squared_error
 from pinfactory.meta.adaptation import GradientSteps, LastLayer, Unchanged
-from pinfactory.meta.experts import HeadedNetwork, MetaExpert, Question
+from pinfactory.meta.experts import HeadedNetwork, MetaExpert, TaskInput
 from pinfactory.meta.tasks import Samples
 
 
@@ -24,7 +24,7 @@ def line(weight, bias):
     head = eqx.tree_at(
         lambda h: (h.weight, h.bias), head, (jnp.asarray([weight]), jnp.asarray([bias]))
     )
-    return SteadyExpert(HeadedNetwork(identity, head), jnp.zeros(1))
+    return ConstantNoiseExpert(HeadedNetwork(identity, head), jnp.zeros(1))
 
 
 def net(key, outputs=1):
@@ -56,7 +56,7 @@ class TestGradientSteps:
         np.testing.assert_allclose(weights(rule(expert, support)), w, atol=1e-6)
 
     def test_of_the_head_leave_the_features_as_they_were(self, support):
-        expert = SteadyExpert(net(jax.random.key(1)), jnp.zeros(1))
+        expert = ConstantNoiseExpert(net(jax.random.key(1)), jnp.zeros(1))
         rule = GradientSteps.start(expert, squared_error, rate=0.1, steps=2, part="head")
         adapted = rule(expert, support)
         before, after = (e.network.features[0].weight for e in (expert, adapted))
@@ -71,7 +71,7 @@ class TestGradientSteps:
         def loss(w):
             expert = eqx.tree_at(lambda e: e.network.head.weight, start, w[None])
             adapted = MetaExpert(expert, rule)
-            answer = adapted(Question(support, support.x))
+            answer = adapted(TaskInput(support, support.x))
             return jnp.mean((answer.mean - 2.0 * support.y) ** 2)
 
         return loss, jax.grad(loss)

@@ -22,10 +22,11 @@ def double(x, *, key=None):
 
 LOW, HIGH, KEY = jnp.asarray(-5.0), jnp.asarray(5.0), jax.random.key(0)
 EMBEDDINGS = {
+    "both classes": (Pooled(double, 3, "max", (1, 0), True, True), True),
     "histogram": (Histogram(LOW, HIGH), False),
     "max": (Pooled(double, 3, "max"), False),
     "mean": (Pooled(double, 3, "mean"), False),
-    "min of one class": (Pooled(double, 3, "min", label=1), True),
+    "min of one class": (Pooled(double, 3, "min", labels=(1,)), True),
     "set": (SetEncoder.start(1, 1, key=KEY, width=8), False),
     "set with labels": (SetEncoder.start(1, 2, key=KEY, width=8, classes=True), True),
 }
@@ -83,9 +84,27 @@ class TestPooled:
         x = np.asarray(support.x)[1::2]
         features = np.concatenate([x, 2 * x, np.sin(x)], axis=1)
         expected = getattr(np, pool)(features, axis=0)
-        np.testing.assert_allclose(Pooled(double, 3, pool, label=1)(support), expected, atol=1e-6)
+        np.testing.assert_allclose(
+            Pooled(double, 3, pool, labels=(1,))(support), expected, atol=1e-6
+        )
 
     def test_its_encoder_is_not_trained(self):
         embedding = Pooled(eqx.nn.Linear(1, 3, key=KEY), 3)
         gradient = eqx.filter_grad(lambda e: e(samples(4)).sum())(embedding)
         assert all(not np.any(leaf) for leaf in jax.tree.leaves(gradient))
+
+    def test_some_classes_are_pooled_one_after_the_other(self):
+        support = samples(8, labels=True)
+        both = Pooled(double, 3, "mean", labels=(1, 0))
+        parts = [Pooled(double, 3, "mean", labels=(label,))(support) for label in (1, 0)]
+        np.testing.assert_allclose(both(support), np.concatenate(parts), atol=1e-6)
+        assert both.size == 6
+
+    def test_a_normalised_vector_has_a_mean_square_of_one(self):
+        code = Pooled(double, 3, normalised=True)(samples(4))
+        assert np.mean(np.asarray(code) ** 2) == pytest.approx(1.0, rel=1e-4)
+
+    def test_an_encoder_may_learn_with_the_selector(self):
+        embedding = Pooled(eqx.nn.Linear(1, 3, key=KEY), 3, trained=True)
+        gradient = eqx.filter_grad(lambda e: e(samples(4)).sum())(embedding)
+        assert any(np.any(leaf) for leaf in jax.tree.leaves(gradient))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pinfactory.meta.tasks import _omniglot_archives as archives
+from pinfactory.meta.tasks import omniglot_archives as archives
 
 N_CHARACTERS = 3
 
@@ -46,7 +46,7 @@ def official(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         for seed, name in enumerate(("background", "evaluation"))
     ]
     monkeypatch.setattr(archives, "ARCHIVES", tuple(parts))
-    monkeypatch.setattr(archives, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(archives, "cache_directory", lambda: tmp_path / "cache")
     monkeypatch.setattr(archives, "URL", (tmp_path / "nowhere").as_uri() + "/{name}")
     monkeypatch.delenv(archives.FOLDER_VARIABLE, raising=False)
     return folder
@@ -71,9 +71,80 @@ def test_arrays_are_cached(official: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_damaged_cache_is_made_anew(official: Path) -> None:
     first = archives.load(official, "centred")
-    (cached,) = archives.cache_folder().iterdir()
+    (cached,) = archives.cache_directory().iterdir()
     cached.write_bytes(cached.read_bytes()[:1000])
     np.testing.assert_array_equal(archives.load(official, "centred").images, first.images)
+
+
+def alter_cache(**changes) -> None:
+    (cached,) = archives.cache_directory().glob("*.npz")
+    with np.load(cached) as arrays:
+        content = dict(arrays)
+    np.savez_compressed(cached, **content | changes)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"images": np.zeros((2 * N_CHARACTERS, 20, 28, 28), np.uint8)},
+        {"images": np.zeros((5, 20, 28, 28), np.uint8)},
+        {"alphabets": np.array(["Other"] * 6)},
+        {"digest": np.array("0" * 64)},
+    ],
+)
+def test_a_cache_that_holds_something_else_is_made_anew(official: Path, changes: dict) -> None:
+    first = archives.load(official, "centred")
+    alter_cache(**changes)
+    again = archives.load(official, "centred")
+    np.testing.assert_array_equal(again.images, first.images)
+    np.testing.assert_array_equal(again.alphabets, first.alphabets)
+
+
+def test_a_byte_that_has_changed_anywhere_in_the_cache_is_noticed(official: Path) -> None:
+    first = archives.load(official, "centred")
+    (cached,) = archives.cache_directory().glob("*.npz")
+    content = cached.read_bytes()
+    for position in range(0, len(content), max(1, len(content) // 40)):
+        altered = bytearray(content)
+        altered[position] ^= 0x55
+        cached.write_bytes(altered)
+        np.testing.assert_array_equal(archives.load(official, "centred").images, first.images)
+
+
+def test_a_damaged_download_is_fetched_again(
+    official: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archives, "URL", official.as_uri() + "/{name}")
+    first = archives.load(None, "centred")
+    fetched = archives.cache_directory() / "images_background.zip"
+    sound = fetched.read_bytes()
+    fetched.write_bytes(sound[:5000])
+    np.testing.assert_array_equal(archives.load(None, "centred").images, first.images)
+    assert fetched.read_bytes() == sound
+
+
+def test_a_download_that_is_always_damaged_is_not_kept(
+    official: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archives, "URL", official.as_uri() + "/{name}")
+    source = official / "images_evaluation.zip"
+    source.write_bytes(source.read_bytes()[:5000])
+    with pytest.raises(ValueError, match="must be the official archive") as caught:
+        archives.load(None, "centred")
+    assert archives.FOLDER_VARIABLE in str(caught.value)
+    assert not (archives.cache_directory() / "images_evaluation.zip").exists()
+
+
+def test_a_download_that_breaks_off_is_not_kept(
+    official: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Short(io.BytesIO):
+        headers = {"Content-Length": "1000"}  # noqa: RUF012
+
+    monkeypatch.setattr(archives.urllib.request, "urlopen", lambda *a, **k: Short(b"PK"))
+    with pytest.raises(FileNotFoundError, match="only 2 of 1000 bytes"):
+        archives.load(None, "centred")
+    assert not list(archives.cache_directory().iterdir())
 
 
 def test_the_folder_may_come_from_the_environment(
@@ -88,13 +159,13 @@ def test_archives_are_fetched_where_no_folder_is_named(
 ) -> None:
     monkeypatch.setattr(archives, "URL", official.as_uri() + "/{name}")
     assert len(archives.load(None, "centred").images) == 2 * N_CHARACTERS
-    assert (archives.cache_folder() / "images_background.zip").is_file()
+    assert (archives.cache_directory() / "images_background.zip").is_file()
 
 
 def test_without_a_network_the_error_says_what_to_do(official: Path) -> None:
     with pytest.raises(FileNotFoundError, match=archives.FOLDER_VARIABLE):
         archives.load(None, "centred")
-    assert not list(archives.cache_folder().iterdir())
+    assert not list(archives.cache_directory().iterdir())
 
 
 def test_a_missing_archive_is_named(official: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from pinfactory.meta.tasks import Omniglot
 from pinfactory.meta.tasks._omniglot import turned
-from pinfactory.meta.tasks._omniglot_archives import ARCHIVES, FOLDER_VARIABLE, load
+from pinfactory.meta.tasks.omniglot_archives import ARCHIVES, FOLDER_VARIABLE, load
 
 FOLDER = Path(
     os.environ.get(

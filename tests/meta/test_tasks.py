@@ -1,9 +1,20 @@
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pinfactory.meta.source import Recipes, TaskSource
-from pinfactory.meta.tasks import ArrayTasks, GroupedTasks, Sinusoids, Tasks
+from pinfactory.meta import MetaSpecialistRegressor
+from pinfactory.meta.source import TaskBatches, TaskSource
+from pinfactory.meta.tasks import (
+    ArrayTasks,
+    Episode,
+    GroupedTasks,
+    Samples,
+    Sinusoids,
+    Tasks,
+    as_episode,
+    draw_recipes,
+)
 
 
 def built(tasks, n_tasks, split="train", seed=0):
@@ -143,9 +154,9 @@ class TestGroupedTasks:
             GroupedTasks(X, X[:-1, 1], group, shots=2)
 
 
-class TestRecipes:
+class TestTaskBatches:
     def test_neither_chunks_nor_resumes_change_them(self):
-        recipes, seeds = Recipes(Sinusoids(shots=2), 4), [[0, 1], [0, 2]]
+        recipes, seeds = TaskBatches(Sinusoids(shots=2), 4), [[0, 1], [0, 2]]
         whole = recipes(seeds, 0, 150)
         parts = [recipes(seeds, start, 50) for start in (0, 50, 100)]
         for name in whole._fields:
@@ -154,5 +165,58 @@ class TestRecipes:
         assert whole.support.shape == (2, 150, 4, 2)
 
     def test_seeds_and_steps_see_different_tasks(self):
-        drawn = Recipes(Sinusoids(shots=2), 4)([[0, 1], [0, 2]], 0, 100)
+        drawn = TaskBatches(Sinusoids(shots=2), 4)([[0, 1], [0, 2]], 0, 100)
         assert len(np.unique(drawn.amplitude)) == drawn.amplitude.size
+
+
+class Lines:
+    """Tasks as the guide describes them: no module, no default, pairs, and one number a target."""
+
+    def draw(self, random, n_tasks, split):
+        return random.normal(size=(n_tasks, 2)).astype(np.float32)
+
+    def build(self, recipe):
+        x = jnp.linspace(-1.0, 1.0, 6)[:, None]
+        y = recipe[0] + recipe[1] * x[:, 0]
+        return (x[::2], y[::2]), (x[1::2], y[1::2])
+
+
+class TestOwnTasks:
+    def test_two_methods_are_enough_to_learn_from(self):
+        learner = MetaSpecialistRegressor(2, max_iter=60, batch_size=8, random_state=0)
+        found = learner.fit(Lines()).evaluate(Lines(), 50)
+        # A constant answer has the mean square of the targets, 1 + 1/3 and a little.
+        assert found.mean < 0.5
+
+    def test_numbers_become_vectors_and_classes_stay_numbers(self):
+        x, y, label = np.zeros((4, 3), np.float32), np.arange(4.0), np.arange(4)
+        assert as_episode(((x, y), (x, y))).query.y.shape == (4, 1)
+        assert as_episode(((x, label), (x, label))).support.y.shape == (4,)
+        episode = Episode(Samples(x, y[:, None]), Samples(x, y[:, None]))
+        np.testing.assert_array_equal(as_episode(episode).support.y, y[:, None])
+
+    @pytest.mark.parametrize(
+        ("built", "found"),
+        [
+            (None, "NoneType with no arrays"),
+            ((np.zeros((4, 1)), np.zeros(4)), r"tuple with float32\[4, 1\], float32\[4\]"),
+            (((np.zeros(4), np.zeros(4)),) * 2, r"float32\[4\], float32\[4\]"),
+            (((np.zeros((4, 1)), np.zeros(3)),) * 2, r"float32\[4, 1\], float32\[3\]"),
+            (((np.zeros((4, 1)), np.zeros((4, 1), int)),) * 2, r"int32\[4, 1\]"),
+            (((np.zeros((4, 1), int), np.zeros(4)),) * 2, r"int32\[4, 1\]"),
+            (((np.zeros((4, 1)), np.zeros(())),) * 2, r"float32\[\]"),
+            (((object(), 1), (2, 3)), "tuple with no arrays"),
+        ],
+    )
+    def test_a_bad_task_is_refused_with_the_shapes_wanted(self, built, found):
+        with pytest.raises(ValueError, match=r"x of shape \(samples, features\).*" + found):
+            as_episode(built)
+
+    @pytest.mark.parametrize("recipes", [np.zeros(3), {}, {"a": np.zeros((5, 1)), "b": 1.0}])
+    def test_bad_recipes_are_refused_with_the_axis_wanted(self, recipes):
+        class Bad(Lines):
+            def draw(self, random, n_tasks, split):
+                return recipes
+
+        with pytest.raises(ValueError, match="leading axis of 5 tasks"):
+            draw_recipes(Bad(), np.random.default_rng(0), 5)

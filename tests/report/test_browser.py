@@ -2,20 +2,15 @@
 
 import json
 import shutil
-from dataclasses import dataclass
-from types import ModuleType
+from importlib import import_module
 
-import numpy as np
 import pytest
-from matplotlib.figure import Figure
 
 from pinfactory.experiments import Listing, run
-from pinfactory.experiments._explorer import explorer, pack
 from pinfactory.report import write_page
 
 pytest.importorskip("selenium")
 pytest.importorskip("jinja2")
-pytest.importorskip("plotly")
 if not (shutil.which("chromium") and shutil.which("chromedriver")):
     pytest.skip("needs Debian's chromium and chromium-driver", allow_module_level=True)
 
@@ -36,61 +31,13 @@ FLAGS = (
 )
 
 
-@dataclass(frozen=True)
-class Settings:
-    seeds: int = 1
-
-    @classmethod
-    def quick(cls, **changes):
-        return cls(**changes)
-
-
-def made_up_piece(kind, n_experts, n_first):
-    """Return a piece of the rate–utility plane in which every cell has numbers of its own."""
-    axis, cells = np.linspace(-1.5, 1.5, 16), []
-    radius = np.hypot(*np.meshgrid(axis, axis)).ravel()
-    for i in range(n_first):
-        for j in range(3):
-            share = np.linspace(1, 1 + i + j, n_experts)
-            share = share / share.sum()
-            shown = {
-                "accuracy": 0.5 + 0.1 * i + 0.01 * j + 0.001 * n_experts,
-                "sampled": 0.5 + 0.05 * i,
-                "selector_bits": 0.3 * i + (kind == "budgets") * 0.05,
-                "expert_bits": 0.2 * j,
-                "overall_bits": 0.1 * (i + j),
-                "share": share,
-                "proba": pack(1 / (1 + np.exp(8 * (radius - 0.4 - 0.2 * j)))),
-                "responsibilities": pack(np.tile(share, (len(radius), 1))),
-            }
-            cells.append({"shown": shown})
-    return {
-        "kind": kind,
-        "n_experts": n_experts,
-        "first": [0.5 * (i + 1) for i in range(n_first)],
-        "second": [1.5, 5.5, 20.5],
-        "cells": cells,
-        "axes": [axis.tolist(), axis.tolist()],
-        "samples": {"X": [[0.1, 0.2], [1.0, 1.0]], "y": [0, 1]},
-    }
-
-
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    toy = ModuleType("toy")
-    toy.TITLE, toy.ABOUT, toy.PLACE, toy.Settings = "Toy", "About.", "Section 1", Settings
-    toy.pieces = lambda settings: {
-        f"{kind}, {n}": lambda kind=kind, n=n: made_up_piece(kind, n, 3 if n > 1 else 1)
-        for kind in ("prices", "budgets")
-        for n in (1, 4)
-    }
-    toy.draw = lambda results: Figure()
-    toy.measures = lambda results: []
-    toy.explore = explorer
+    listing = Listing("explored", import_module("toys.explored"))
     out = tmp_path_factory.mktemp("out")
-    (outcome,) = run([Listing("toy", toy)], out, progress=False)
+    (outcome,) = run([listing], out, progress=False)
     assert outcome.error == ""
-    return write_page(out, [Listing("toy", toy)])
+    return write_page(out, [listing])
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +52,7 @@ def browser(page, tmp_path_factory):
         driver.get_log("performance")  # what the empty tab has loaded
         driver.get(page.as_uri())
         WebDriverWait(driver, 60).until(
-            lambda d: d.find_elements(By.CSS_SELECTOR, "#explorer-plane .main-svg")
+            lambda d: d.find_elements(By.CSS_SELECTOR, "#explorer-plane .ring")
         )
         yield driver
     finally:
@@ -116,14 +63,13 @@ def shown(browser):
     """Return everything the explorer shows: texts, picture, boundary, mark in the plane."""
     return browser.execute_script(
         """const text = n => document.getElementById("explorer-" + n).textContent;
-        const part = document.getElementById("explorer-partition");
-        const plane = document.getElementById("explorer-plane");
+        const get = n => document.getElementById("explorer-" + n);
         return {accuracy: text("accuracy"), selector: text("selector"), expert: text("expert"),
             overall: text("overall"), experts: text("experts-value"), first: text("first-value"),
             second: text("second-value"), name: text("first-name"),
-            shares: document.getElementById("explorer-shares").children.length,
-            image: part.layout.images[0].source, boundary: JSON.stringify(part.data[2].x),
-            ring: plane.data[1].x[0] + "," + plane.data[1].y[0]};"""
+            shares: get("shares").children.length, image: get("image").getAttribute("href"),
+            boundary: get("boundary").getAttribute("d"),
+            ring: document.querySelector("#explorer-plane .ring").dataset.place};"""
     )
 
 
@@ -160,7 +106,7 @@ def test_every_control_changes_numbers_and_picture(browser):
     first = shown(browser)
     assert (first["accuracy"], first["selector"], first["first"]) == ("70.4 %", "0.60 bit", "1.5")
     assert first["image"] != before["image"]
-    assert first["ring"] == "0.6,0"
+    assert first["ring"] == "4,2,0"
     slide(browser, "second", 2)
     second = shown(browser)
     assert (second["expert"], second["second"]) == ("0.40 bit", "20.5")
@@ -182,10 +128,10 @@ def test_budgets_can_be_chosen_instead_of_prices(browser):
 
 
 def test_a_click_on_a_dot_shows_its_committee(browser):
-    browser.execute_script(
-        """document.getElementById("explorer-plane")
-            .emit("plotly_click", {points: [{customdata: [4, 2, 1]}]});"""
-    )
+    dot = browser.find_element(By.CSS_SELECTOR, '#explorer-plane .dot[data-place="4,2,1"]')
+    scroll = "arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})"
+    browser.execute_script(scroll, dot)
+    webdriver.ActionChains(browser).move_to_element(dot).click().perform()
     after = shown(browser)
     assert (after["experts"], after["first"], after["second"]) == ("4", "1.5", "5.5")
 
@@ -201,7 +147,7 @@ def test_the_dark_scheme_changes_page_and_plots(browser):
     def look():
         return browser.execute_script(
             """return [getComputedStyle(document.body).backgroundColor,
-            document.getElementById("explorer-plane").layout.font.color];"""
+            getComputedStyle(document.querySelector("#explorer-plane text")).fill];"""
         )
 
     def choose(scheme):

@@ -7,14 +7,14 @@ from scipy.integrate import quad
 
 from pinfactory.core.families import Categorical
 from pinfactory.rl import envs
-from pinfactory.rl._actions import (
+from pinfactory.rl.actions import (
     BoxActions,
     DiscreteActions,
     MultiDiscreteActions,
     box_actions,
-    native_actions,
+    env_actions,
 )
-from pinfactory.rl._multi_categorical import MultiCategorical, from_logits, invert
+from pinfactory.rl.multi_categorical import MultiCategorical, from_logits, invert_cdf
 
 BOX = BoxActions((-2.0,), (6.0,), (1,))
 
@@ -87,11 +87,11 @@ def test_inverted_distribution_gives_outcomes_their_share_and_never_the_impossib
     probs = jnp.array([0.0, 0.2, 0.5, 0.3, 0.0])
     choice = Categorical.from_logits(jnp.log(probs))
     many = jax.tree.map(lambda a: jnp.broadcast_to(a, (10_000, 5)), choice)
-    drawn = invert(many, grid(10_000))
+    drawn = invert_cdf(many, grid(10_000))
     np.testing.assert_allclose(np.bincount(drawn, minlength=5) / 10_000, probs, atol=1e-3)
     edge = jax.tree.map(lambda a: a[None], choice)
-    assert invert(edge, jnp.array([1.0])) == 3
-    assert invert(edge, jnp.array([2.0**-24])) == 1
+    assert invert_cdf(edge, jnp.array([1.0])) == 3
+    assert invert_cdf(edge, jnp.array([2.0**-24])) == 1
 
 
 def test_several_choices_at_once_sum_over_independent_ones() -> None:
@@ -132,5 +132,5 @@ def test_discrete_actions_are_counted_from_the_first() -> None:
 
 
 def test_native_spaces_are_known() -> None:
-    assert native_actions(envs.CartPole().action_space) == DiscreteActions(2)
-    assert native_actions(envs.Pendulum().action_space) == BoxActions((-2.0,), (2.0,), (1,))
+    assert env_actions(envs.CartPole().action_space) == DiscreteActions(2)
+    assert env_actions(envs.Pendulum().action_space) == BoxActions((-2.0,), (2.0,), (1,))

@@ -2,6 +2,7 @@ import json
 from pathlib import Path
 
 import equinox as eqx
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,9 +10,11 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import pinfactory.persistence
-from pinfactory.core.resources import Scheduled
-from pinfactory.core.training import Callback, NonFiniteError
-from pinfactory.rl import EnvironmentFault, Evaluation, SpecialistAgent, envs, train_agents
+from pinfactory.callbacks import as_callbacks
+from pinfactory.core.constraints import Scheduled
+from pinfactory.core.failures import NonFiniteError
+from pinfactory.core.training import Callback
+from pinfactory.rl import EnvironmentFault, EvalCallback, SpecialistAgent, envs, train_agents
 
 # One iteration is 64 steps.
 SMALL = {
@@ -30,7 +33,7 @@ def small(**settings) -> SpecialistAgent:
 
 
 def leaves(agent: SpecialistAgent) -> list[np.ndarray]:
-    return [np.asarray(a) for a in jax.tree.leaves(eqx.filter(agent.mind, eqx.is_array))]
+    return [np.asarray(a) for a in jax.tree.leaves(eqx.filter(agent.state_, eqx.is_array))]
 
 
 def assert_same(one: SpecialistAgent, other: SpecialistAgent) -> None:
@@ -115,20 +118,24 @@ def test_information_is_within_its_bounds(trained: SpecialistAgent) -> None:
 
 
 def test_evaluation_plays_whole_episodes(trained: SpecialistAgent) -> None:
-    episodes = trained.evaluate(7, deterministic=False, seed=3)
-    assert episodes.returns.shape == (7,)
-    np.testing.assert_array_equal(episodes.returns, episodes.lengths)
-    np.testing.assert_array_equal(
-        trained.evaluate(7, deterministic=False, seed=3).returns, episodes.returns
-    )
+    played = trained.evaluate(7, seed=3)
+    for episodes in played:
+        assert episodes.returns.shape == (7,)
+        np.testing.assert_array_equal(episodes.returns, episodes.lengths)
+        assert episodes.mean == pytest.approx(np.mean(episodes.returns))
+        assert episodes.std == pytest.approx(np.std(episodes.returns))
+    again = trained.evaluate(7, seed=3)
+    np.testing.assert_array_equal(again.stochastic.returns, played.stochastic.returns)
+    assert "deterministic" in repr(played)
+    assert f"{played.stochastic.mean:.4g}" in repr(played)
 
 
 def test_episodes_of_training_can_be_cut_short_and_evaluation_plays_whole_ones() -> None:
     agent = SpecialistAgent("Pendulum-v1", 2, max_episode_steps=8, **SMALL).learn(128)
     assert agent.history_[-1].info.episode_length == 8.0
-    np.testing.assert_array_equal(agent.evaluate(3).lengths, 200)
+    np.testing.assert_array_equal(agent.evaluate(3).deterministic.lengths, 200)
     longer = SpecialistAgent("Pendulum-v1", 2, max_episode_steps=1000, **SMALL)
-    np.testing.assert_array_equal(longer.evaluate(3).lengths, 200)
+    np.testing.assert_array_equal(longer.evaluate(3).deterministic.lengths, 200)
 
 
 def test_a_saved_agent_acts_and_learns_on_as_before(
@@ -150,7 +157,7 @@ def test_an_agent_of_a_nameless_environment_loads_without_it(tmp_path: Path) -> 
     agent.save(tmp_path / "agent.pin")
     loaded = SpecialistAgent.load(tmp_path / "agent.pin")
     assert loaded.predict(np.zeros(3))[0].shape == (1,)
-    with pytest.raises(ValueError, match="must have an environment to learn in"):
+    with pytest.raises(ValueError, match="must have an environment to learn"):
         loaded.learn(64)
     loaded.set_env(envs.Pendulum(max_steps=50))
     with pytest.raises(ValueError, match="must have observations of shape"):
@@ -160,7 +167,7 @@ def test_an_agent_of_a_nameless_environment_loads_without_it(tmp_path: Path) -> 
 def test_schedules_survive_saving(tmp_path: Path) -> None:
     small(beta_selector=Scheduled(1.0, 9.0, 100.0, "linear")).save(tmp_path / "agent.pin")
     loaded = SpecialistAgent.load(tmp_path / "agent.pin")
-    assert loaded.mind.resources[0].end == 9.0
+    assert loaded.state_.resources[0].end == 9.0
 
 
 def test_a_killed_run_goes_on_from_its_checkpoint_as_if_nothing_had_happened(
@@ -191,7 +198,7 @@ def test_a_callback_can_stop_and_sees_environment_steps() -> None:
 
 
 def test_logs_are_written_in_environment_steps(tmp_path: Path) -> None:
-    small().learn(256, log_dir=tmp_path, report_every=128)
+    small(tensorboard_log=tmp_path).learn(256, report_every=128)
     rows = [json.loads(line) for line in (tmp_path / "progress.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [128, 256]
     events = EventAccumulator(str(tmp_path)).Reload()
@@ -208,7 +215,9 @@ def test_a_progress_bar_counts_environment_steps(capsys: pytest.CaptureFixture[s
 
 def test_the_best_agent_is_kept(tmp_path: Path) -> None:
     agent = small()
-    evaluation = Evaluation(agent, every=128, n_episodes=3, path=tmp_path / "best.pin")
+    evaluation = EvalCallback(
+        agent, 128, n_eval_episodes=3, best_model_save_path=tmp_path / "best.pin"
+    )
     agent.learn(512, evaluation, report_every=64)
     assert [e.timesteps for e in evaluation.history] == [128, 256, 384, 512]
     assert evaluation.best is not None
@@ -220,7 +229,7 @@ def test_the_best_agent_is_kept(tmp_path: Path) -> None:
 
 def test_training_stops_at_a_wanted_return() -> None:
     agent = small()
-    agent.learn(6400, Evaluation(agent, every=64, n_episodes=2, stop_at=1.0), report_every=64)
+    agent.learn(6400, EvalCallback(agent, 64, n_eval_episodes=2, stop_at=1.0), report_every=64)
     assert agent.num_timesteps == 64
 
 
@@ -237,7 +246,7 @@ def test_replicas_differ_in_what_the_grid_says_and_equal_single_trainings(
     )
     assert [(a.seed, a.n_experts) for a in agents] == [(0, 2), (1, 2), (0, 3), (1, 3)]
     assert_same(agents[0], trained)
-    assert agents[3].mind.resources[1].beta == 7.0
+    assert agents[3].state_.resources[1].beta == 7.0
 
 
 class Broken(envs.CartPole):
@@ -298,10 +307,130 @@ def test_observations_of_another_shape_or_not_finite_are_refused(
         trained.predict([0.0, np.nan, 0.0, 0.0])
 
 
-def test_a_bodys_parameters_can_differ_between_environments() -> None:
+def test_parameters_can_differ_between_environments() -> None:
     params = envs.CartPoleParams(gravity=jnp.array([9.8, 5.0, 2.0, 20.0]))
     agent = SpecialistAgent(envs.CartPole, **SMALL | {"n_experts": 2}, params=params)
     agent.learn(64)
     wrong = envs.CartPoleParams(gravity=jnp.array([9.8, 5.0]))
     with pytest.raises(ValueError, match="one entry for each of the 4 environments"):
         SpecialistAgent(envs.CartPole, **SMALL | {"n_experts": 2}, params=wrong)
+    with pytest.raises(ValueError, match=r"`params` must be CartPoleParams.* but got 0"):
+        SpecialistAgent(envs.CartPole, **SMALL | {"n_experts": 2}, params=0)
+
+
+def test_an_agent_of_an_environment_that_is_not_registered_loads_with_another(
+    tmp_path: Path,
+) -> None:
+    gymnasium.register("test/Other-v0", envs.GymnasiumEnv, kwargs={"env": envs.CartPole()})
+    try:
+        agent = SpecialistAgent("test/Other-v0", **SMALL | {"n_experts": 2}).learn(64)
+    finally:
+        del gymnasium.registry["test/Other-v0"]
+    agent.save(tmp_path / "agent.pin")
+    loaded = SpecialistAgent.load(tmp_path / "agent.pin", env="CartPole-v1")
+    assert_same(loaded, agent)
+    assert loaded.learn(64).num_timesteps == 128
+    # Without an environment it acts, and says what it needs when it has to learn.
+    nameless = SpecialistAgent.load(tmp_path / "agent.pin")
+    assert nameless.predict(np.zeros(4))[0] in (0, 1)
+    with pytest.raises(gymnasium.error.Error, match="test"):
+        nameless.learn(64)
+
+
+def test_callbacks_are_one_or_several_or_none() -> None:
+    seen = []
+
+    def note(progress) -> None:
+        seen.append(progress.step)
+
+    class Note(Callback):
+        def chunk(self, progress, run) -> None:
+            note(progress)
+
+    for callbacks, times in ((None, 0), (note, 1), (Note(), 1), ((note, Note(), None), 2), ([], 0)):
+        seen.clear()
+        small().learn(64, callbacks)
+        assert seen == [64] * times
+    with pytest.raises(TypeError, match="`callbacks` must be a Callback"):
+        as_callbacks(3)
+
+
+def test_settings_are_shown() -> None:
+    agent = SpecialistAgent("CartPole-v1", 2, beta_expert=3.0)
+    assert repr(agent) == "SpecialistAgent('CartPole-v1', n_experts=2, beta_expert=3.0)"
+    assert agent.get_params()["learning_rate"] == 2e-3
+    assert "env" not in agent.get_params()
+
+
+def test_returns_before_the_first_finished_episode_are_missing(tmp_path: Path) -> None:
+    # Episodes of the pendulum last 200 steps, and first ones begin somewhere within.
+    agent = SpecialistAgent(
+        "Pendulum-v1", 2, **SMALL, tensorboard_log=tmp_path, max_episode_steps=40
+    )
+    agent.learn(256, report_every=64)
+    returns = [float(progress.info.episode_return[0]) for progress in agent.history_]
+    first = int(np.flatnonzero(np.isfinite(returns))[0])
+    taken = np.random.default_rng(agent.seed).integers(0, 40, 4, np.int32)
+    assert first == (40 - taken.max() - 1) // 16
+    assert np.isnan(returns[:first]).all()
+    assert max(returns[first:]) < -10.0
+    rows = [json.loads(line) for line in (tmp_path / "progress.jsonl").read_text().splitlines()]
+    assert [row["episode_return"] == [None] for row in rows] == [i < first for i in range(4)]
+    assert all("finished" not in row for row in rows)
+    events = EventAccumulator(str(tmp_path)).Reload().Scalars("episode_return")
+    assert [event.step for event in events] == [64 * (i + 1) for i in range(first, 4)]
+
+
+def test_many_agents_are_logged_kept_and_evaluated_as_one_is(tmp_path: Path) -> None:
+    evaluations = []
+
+    def evaluate(agent: SpecialistAgent) -> EvalCallback:
+        evaluations.append(EvalCallback(agent, 64, n_eval_episodes=2))
+        return evaluations[-1]
+
+    steps = []
+    agents = train_agents(
+        "CartPole-v1",
+        128,
+        seeds=(0, 1),
+        callbacks=lambda progress: steps.append(progress.step),
+        make_callbacks=evaluate,
+        tensorboard_log=tmp_path / "logs",
+        checkpoint=tmp_path / "runs",
+        report_every=64,
+        **SMALL | {"n_experts": 2},
+    )
+    assert steps == [64, 128, 64, 128]
+    assert [len(evaluation.history) for evaluation in evaluations] == [2, 2]
+    for number, agent in enumerate(agents):
+        assert (tmp_path / "logs" / f"agent_{number}" / "progress.jsonl").exists()
+        resumed = small(seed=number).learn(
+            128, checkpoint=tmp_path / "runs" / f"agent_{number}.pin"
+        )
+        assert_same(resumed, agent)
+
+
+def test_held_experts_are_measured_where_they_were_chosen_and_where_they_act() -> None:
+    agent = small(hold=5).learn(640)
+    state, information = agent.state_, agent.information_
+    visited = state.visited
+    probs = agent.responsibilities(visited.observation)
+    chosen = probs[np.asarray(visited.selected)].astype(float)
+    # About one choice in five steps; an episode may begin in between.
+    assert 0.2 <= len(chosen) / len(probs) <= 0.5
+    marginal = chosen.mean(axis=0)
+    bits = np.mean(np.sum(chosen * np.log2(chosen / marginal), axis=1))
+    assert information.selector == pytest.approx(bits, abs=1e-4)
+    acted = np.bincount(np.asarray(visited.expert), minlength=2) / len(probs)
+    np.testing.assert_allclose(information.responsibility, acted, atol=1e-6)
+    assert information.experts == pytest.approx(np.sum(acted * information.per_expert), abs=1e-6)
+    answers = np.asarray(state.policy.decide(visited.observation).answers.probs, float)
+    expected = []
+    for m in range(2):
+        own = answers[np.asarray(visited.expert) == m, m]
+        expected.append(np.mean(np.sum(own * np.log2(own / own.mean(axis=0)), axis=1)))
+    np.testing.assert_allclose(information.per_expert, expected, atol=1e-4)
+
+
+def test_an_agent_that_has_not_learned_has_no_information() -> None:
+    assert not hasattr(small(), "information_")

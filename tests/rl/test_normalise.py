@@ -1,7 +1,7 @@
 import jax.numpy as jnp
 import numpy as np
 
-from pinfactory.rl._normalise import FARTHEST, Moments, discounted
+from pinfactory.rl.normalise import MAX_DEVIATION, Moments, discounted_rewards
 
 
 def test_moments_over_batches_are_those_of_all_rows(rng: np.random.Generator) -> None:
@@ -31,7 +31,7 @@ def test_a_number_that_never_changes_and_one_far_away_stay_finite() -> None:
     moments = Moments.start(2).update(jnp.tile(jnp.array([2.0, 0.0]), (8, 1)))
     x = moments(jnp.array([2.0, 1e30]))
     assert x[0] == 0.0
-    assert x[1] == FARTHEST
+    assert x[1] == MAX_DEVIATION
 
 
 def test_rewards_so_far_are_discounted_and_start_anew_with_the_episode(
@@ -45,6 +45,6 @@ def test_rewards_so_far_are_discounted_and_start_anew_with_the_episode(
         so_far = 0.9 * so_far + r
         expected.append(so_far)
         so_far = np.where(d, 0.0, so_far)
-    last, actual = discounted(*map(jnp.asarray, (reward, done, start)), jnp.asarray(0.9))
+    last, actual = discounted_rewards(*map(jnp.asarray, (reward, done, start)), jnp.asarray(0.9))
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(last, so_far, rtol=1e-5, atol=1e-6)

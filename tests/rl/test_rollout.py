@@ -1,4 +1,5 @@
 import dataclasses
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -9,11 +10,18 @@ import pytest
 from pinfactory.core.families import Categorical
 from pinfactory.core.hierarchy import FamilyExpert, Hierarchy
 from pinfactory.rl import envs
-from pinfactory.rl._actions import DiscreteActions
-from pinfactory.rl._normalise import Moments
-from pinfactory.rl._play import play
-from pinfactory.rl._policy import Memory, Policy, n_noise
-from pinfactory.rl._rollout import Tally, World, rollout, staggered, uniforms
+from pinfactory.rl.actions import DiscreteActions
+from pinfactory.rl.evaluate import play_episodes
+from pinfactory.rl.normalise import Moments
+from pinfactory.rl.policy import Policy, PolicyState, n_noise
+from pinfactory.rl.rollout import (
+    EpisodeStatistics,
+    RolloutState,
+    report_missing,
+    rollout,
+    stagger,
+    uniforms,
+)
 
 N, T = 3, 40
 
@@ -35,7 +43,7 @@ def policy(selector: list[float], experts: list[list[float]], hold: int = 1) -> 
 
 
 @eqx.filter_jit
-def run(policy: Policy, world: World, params: envs.CartPoleParams, seed: jax.Array):
+def run(policy: Policy, world: RolloutState, params: envs.CartPoleParams, seed: jax.Array):
     noise = uniforms(jax.random.key(seed), (T, N, n_noise(policy.actions)))
     return rollout(
         envs.CartPole(),
@@ -48,8 +56,8 @@ def run(policy: Policy, world: World, params: envs.CartPoleParams, seed: jax.Arr
     )
 
 
-def start(params: envs.CartPoleParams) -> World:
-    return World.start(envs.CartPole(), jax.random.key(0), params, Memory.start(N))
+def start(params: envs.CartPoleParams) -> RolloutState:
+    return RolloutState.start(envs.CartPole(), jax.random.key(0), params, PolicyState.start(N))
 
 
 PARAMS = envs.replicate(envs.CartPoleParams(), N)
@@ -67,7 +75,7 @@ def test_a_rollout_is_stepping_each_body_by_hand() -> None:
         state = jax.tree.map(lambda leaf, n=n: leaf[n], world.states)
         for t in range(T):
             state, step = envs.CartPole().step(
-                jax.random.key(9), state, trajectory.choice.action[t, n], body
+                jax.random.key(9), state, trajectory.decision.action[t, n], body
             )
             reached = trajectory.next_observation[t, n]
             np.testing.assert_allclose(reached, step.observation, rtol=1e-5, atol=1e-6)
@@ -79,7 +87,7 @@ def test_a_rollout_is_stepping_each_body_by_hand() -> None:
             )
 
 
-def test_after_an_episode_comes_a_fresh_start_and_the_tally_counts_it() -> None:
+def test_after_an_episode_comes_a_fresh_start_and_the_statistics_count_it() -> None:
     world, trajectory = run(policy([0.0, 0.0], [[9.0, 0.0], [9.0, 0.0]]), start(PARAMS), PARAMS, 0)
     done = np.asarray(trajectory.done)
     # Always pushing left topples the pole in about ten steps.
@@ -90,37 +98,55 @@ def test_after_an_episode_comes_a_fresh_start_and_the_tally_counts_it() -> None:
         assert np.abs(following).max() <= 0.05
         assert np.abs(trajectory.next_observation[ends[0], n]).max() > 0.2
         last = ends[-1] - (ends[-2] if len(ends) > 1 else -1)
-        assert world.tally.last_length[n] == last
-        assert world.tally.last_total[n] == pytest.approx(last)
-        assert world.tally.length[n] == T - 1 - ends[-1]
-    mean_return, mean_length = world.tally.means()
-    assert mean_return == mean_length == pytest.approx(np.mean(world.tally.last_length))
+        assert world.statistics.last_length[n] == last
+        assert world.statistics.last_total[n] == pytest.approx(last)
+        assert world.statistics.length[n] == T - 1 - ends[-1]
+    mean_return, mean_length, finished = world.statistics.means()
+    assert mean_return == mean_length == pytest.approx(np.mean(world.statistics.last_length))
+    assert finished == 1.0
 
 
-def test_before_any_episode_has_ended_means_are_zero_and_finite() -> None:
-    assert Tally.start(4).means() == (0.0, 0.0)
+class Report(NamedTuple):
+    objective: np.ndarray
+    episode_return: np.ndarray
+    episode_length: np.ndarray
+    finished: np.ndarray | None
+
+
+def test_statistics_are_missing_until_an_episode_has_ended() -> None:
+    assert EpisodeStatistics.start(4).means() == (0.0, 0.0, 0.0)
+    # Means over four iterations of two replicas: in the first none had finished, in the second an
+    # episode of -8 in three of them.
+    mean = Report(np.ones(2), np.array([0.0, -6.0]), np.array([0.0, 15.0]), np.array([0.0, 0.75]))
+    report = report_missing(mean)
+    np.testing.assert_array_equal(report.episode_return, [np.nan, -8.0])
+    np.testing.assert_array_equal(report.episode_length, [np.nan, 20.0])
+    np.testing.assert_array_equal(report.objective, 1.0)
+    assert report.finished is None
 
 
 def test_probabilities_of_a_decision_are_those_of_the_policy() -> None:
     _, trajectory = run(policy([1.0, 0.0], [[0.3, 0.0], [0.0, 2.0]]), start(PARAMS), PARAMS, 0)
-    choice = trajectory.choice
+    choice = trajectory.decision
     selector = Categorical.from_logits(jnp.array([1.0, 0.0])).log_probs
     experts = Categorical.from_logits(jnp.array([[0.3, 0.0], [0.0, 2.0]])).log_probs
-    np.testing.assert_allclose(choice.log_selector, selector[choice.expert], rtol=1e-5)
-    np.testing.assert_allclose(choice.log_expert, experts[choice.expert, choice.action], rtol=1e-5)
+    np.testing.assert_allclose(choice.log_prob_selector, selector[choice.expert], rtol=1e-5)
+    np.testing.assert_allclose(
+        choice.log_prob_expert, experts[choice.expert, choice.action], rtol=1e-5
+    )
     assert 0.6 < np.mean(choice.expert == 0) < 0.85  # softmax says 0.73
 
 
 def test_an_expert_is_held_for_so_many_steps_or_until_the_episode_ends() -> None:
     even = policy([0.0, 0.0], [[0.0, 0.0], [0.0, 0.0]], hold=5)
     _, trajectory = run(even, start(PARAMS), PARAMS, 3)
-    choice = trajectory.choice
+    choice = trajectory.decision
     for n in range(N):
         waited = 0
         for t in range(T):
             begins = t == 0 or bool(trajectory.done[t - 1, n])
             due = begins or waited == 5
-            assert bool(choice.chosen[t, n]) == due
+            assert bool(choice.selected[t, n]) == due
             waited = 1 if due else waited + 1
             if not due:
                 assert choice.expert[t, n] == choice.expert[t - 1, n]
@@ -129,15 +155,29 @@ def test_an_expert_is_held_for_so_many_steps_or_until_the_episode_ends() -> None
 def test_the_favourite_acts_when_nothing_is_left_to_chance() -> None:
     favourite = policy([0.1, 0.0], [[0.0, 0.1], [0.1, 0.0]])
     noise = jnp.full((2, 2), 0.999)
-    _, choice = favourite.act(jnp.zeros((2, 4)), jnp.ones(2, bool), Memory.start(2), noise, True)
+    _, choice = favourite.act(
+        jnp.zeros((2, 4)), jnp.ones(2, bool), PolicyState.start(2), noise, True
+    )
     np.testing.assert_array_equal(choice.expert, [0, 0])
     np.testing.assert_array_equal(choice.action, [1, 1])
+
+
+def test_the_deterministic_action_is_not_the_most_probable_one_of_the_committee() -> None:
+    # Expert 0 is the most probable one, but the others together prefer the other action.
+    committee = policy(np.log([0.4, 0.3, 0.3]).tolist(), [[2.0, 0.0], [0.0, 2.0], [0.0, 2.0]])
+    zeros, noise = jnp.zeros((4000, 4)), uniforms(jax.random.key(0), (4000, 2))
+    starts, state = jnp.ones(4000, bool), PolicyState.start(4000)
+    _, sure = committee.act(zeros, starts, state, noise, True)
+    _, drawn = committee.act(zeros, starts, state, noise)
+    np.testing.assert_array_equal(sure.action, 0)
+    right = 1.0 / (1.0 + np.exp(-2.0))
+    assert np.mean(drawn.action) == pytest.approx(0.4 * (1 - right) + 0.6 * right, abs=0.03)
 
 
 def test_episodes_end_where_stepping_by_hand_ends() -> None:
     left = policy([0.0, 0.0], [[50.0, 0.0], [50.0, 0.0]])
     params = envs.replicate(envs.CartPoleParams(), 4)
-    episodes = play(
+    episodes = play_episodes(
         envs.CartPole(), jax.random.key(5), params, left, jnp.asarray(True), jnp.asarray(500)
     )
     reset_key, _ = jax.random.split(jax.random.key(5))
@@ -156,10 +196,10 @@ def test_episodes_end_where_stepping_by_hand_ends() -> None:
 def test_first_episodes_are_staggered_so_that_a_time_limit_does_not_keep_them_in_step() -> None:
     env = envs.Pendulum()
     params = envs.replicate(env.default_params(), 50)
-    world = World.start(env, jax.random.key(0), params, Memory.start(50))
-    taken = np.asarray(staggered(world, env, 0).states.steps)
+    world = RolloutState.start(env, jax.random.key(0), params, PolicyState.start(50))
+    taken = np.asarray(stagger(world, env, 0).states.steps)
     assert taken.min() >= 0
     assert taken.max() < 200
     assert len(set(taken)) > 30
     endless = envs.Pendulum(max_steps=None)
-    np.testing.assert_array_equal(staggered(world, endless, 0).states.steps, np.zeros(50))
+    np.testing.assert_array_equal(stagger(world, endless, 0).states.steps, np.zeros(50))

@@ -4,10 +4,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ._adapted import AdaptedBaseline
-    from ._gradient import ANIL, MAML
-    from ._metric import MatchingNetworks, PrototypicalNetworks
-    from ._pretraining import PreTraining
+    from .adapted import AdaptedBaseline
+    from .gradient import ANIL, MAML
+    from .metric import MatchingNetworks, PrototypicalNetworks
+    from .pretraining import PreTraining
     from .rl_gradient import MAMLPolicy, ProMP
     from .rl_model import GrBAL
 
@@ -24,12 +24,12 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ANIL": "_gradient",
-    "AdaptedBaseline": "_adapted",
-    "MAML": "_gradient",
-    "MatchingNetworks": "_metric",
-    "PreTraining": "_pretraining",
-    "PrototypicalNetworks": "_metric",
+    "ANIL": "gradient",
+    "AdaptedBaseline": "adapted",
+    "MAML": "gradient",
+    "MatchingNetworks": "metric",
+    "PreTraining": "pretraining",
+    "PrototypicalNetworks": "metric",
     "GrBAL": "rl_model",
     "MAMLPolicy": "rl_gradient",
     "ProMP": "rl_gradient",

@@ -4,9 +4,9 @@ Both start every task with the same parameters θ, gather experience, take a ste
 
     θ' = θ + α ∇ E[advantage under θ]
 
-and are judged by the experience that θ' gathers. MAML (Finn et al. 2017) differentiates the plain
-policy gradient through that step. ProMP (Rothfuss et al. 2019) writes the inner objective with
-probability ratios, whose second derivatives are those of the expected return, clips the outer
+and are evaluated by the experience that θ' gathers. MAML (Finn et al. 2017) differentiates the
+plain policy gradient through that step. ProMP (Rothfuss et al. 2019) writes the inner objective
+with probability ratios, whose second derivatives are those of the expected return, clips the outer
 ratios as PPO does, and keeps θ near the policy that gathered the experience.
 
 Networks, observations, rewards' scale and experience per task are those of
@@ -21,26 +21,36 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jaxtyping import Array, Float, Key, PyTree
-from tqdm.auto import trange
 
-from pinfactory.core.hierarchy import FamilyExpert
-from pinfactory.core.resources import UtilityScale
+from pinfactory import settings as check
+from pinfactory.callbacks import Callbacks
+from pinfactory.core.constraints import UtilityScale
+from pinfactory.core.hierarchy import FamilyExpert, pick
+from pinfactory.core.training import Progress, Run
 from pinfactory.networks import mlp, relu
-from pinfactory.rl._actions import Actions, native_actions
-from pinfactory.rl._advantages import advantages
-from pinfactory.rl._mind import OPTIMISER, Critics
-from pinfactory.rl._normalise import Moments, discounted
-from pinfactory.rl._rollout import Tally, Trajectory, World, rollout, uniforms
-from pinfactory.rl._update import clipped_gain
-from pinfactory.rl.envs import Env, reset_all
-from pinfactory.rl.meta._families import TaskFamily
-from pinfactory.rl.meta._play import finish, start_episodes
-from pinfactory.rl.meta._policy import Deed, ask
+from pinfactory.rl.actions import Actions, env_actions
+from pinfactory.rl.advantages import compute_advantages
+from pinfactory.rl.base import Agent, settings_of
+from pinfactory.rl.critics import Critics
+from pinfactory.rl.envs import Env, replicate
+from pinfactory.rl.evaluate import (
+    EpisodeResults,
+    EpisodeState,
+    episode_limit,
+    run_episodes,
+    start_episodes,
+)
+from pinfactory.rl.meta import TaskFamily
+from pinfactory.rl.normalise import Moments, scale_returns
+from pinfactory.rl.optimise import gradient_steps, init_optimiser
+from pinfactory.rl.policy import ActionSample, apply_experts, sample_action
+from pinfactory.rl.ppo import clipped_surrogate
+from pinfactory.rl.rollout import RolloutState, Trajectory, rollout, uniforms
 
 CRITIC_STEPS = 8
 
 
-class Knowledge(eqx.Module):
+class GradientState(eqx.Module):
     """What all tasks share. The first critic is for θ, the second for θ'."""
 
     policy: FamilyExpert
@@ -55,18 +65,27 @@ class Experience(NamedTuple):
     """Steps of one policy in n tasks, and how much better each was than expected."""
 
     x: Float[Array, "t n o"]
-    deed: Deed
+    sample: ActionSample
     advantage: Float[Array, "t n"]
     target: Float[Array, "t n"]
 
 
-class GradientAdaptation:
+class Info(NamedTuple):
+    """Mean reward per step before and after the inner step."""
+
+    reward_before: Float[Array, ""]
+    reward_after: Float[Array, ""]
+
+
+class GradientAdaptation(Agent):
     """Common part of `MAMLPolicy` and `ProMP`.
 
     Parameters
     ----------
     family
         Tasks to learn from.
+    hidden
+        Hidden layers.
     inner_rate
         α.
     learning_rate
@@ -75,14 +94,16 @@ class GradientAdaptation:
         Gradient steps on every batch of experience.
     n_tasks, n_steps
         Tasks per iteration, and steps in each before and again after the inner step.
-    gamma, gae_lambda, clip
-        Discount, trace of the advantages, and range of ratios.
-    penalty
+    gamma, gae_lambda, clip_range
+        Discount, λ of the advantages, and range of ratios.
+    kl_coef
         Price of KL(π_old ‖ π_θ) in the outer objective.
-    hidden
-        Hidden layers.
+    tensorboard_log
+        Directory for TensorBoard's event files and a `progress.jsonl`.
+    verbose
+        Whether to show a progress bar.
     seed
-        Of everything random.
+        Seed of all random numbers.
     """
 
     ratios: bool
@@ -91,6 +112,7 @@ class GradientAdaptation:
         self,
         family: TaskFamily,
         *,
+        hidden: tuple[int, ...] = (64, 64),
         inner_rate: float = 0.1,
         learning_rate: float = 1e-3,
         outer_steps: int = 5,
@@ -98,51 +120,68 @@ class GradientAdaptation:
         n_steps: int = 128,
         gamma: float = 0.99,
         gae_lambda: float = 0.95,
-        clip: float = 0.2,
-        penalty: float = 5e-4,
-        hidden: tuple[int, ...] = (64, 64),
+        clip_range: float = 0.2,
+        kl_coef: float = 5e-4,
+        tensorboard_log: str | None = None,
+        verbose: bool = False,
         seed: int = 0,
     ) -> None:
+        self._settings = settings_of(locals(), "family")
         self.family, self.n_tasks, self.n_steps, self.seed = family, n_tasks, n_steps, seed
-        self._rule = Rule(
+        self.history_: list[Progress] = []
+        self._learner = GradientLearner(
             family.env, self.ratios, outer_steps, n_steps,
-            *map(jnp.float32, (inner_rate, learning_rate, gamma, gae_lambda, clip, penalty)),
+            *map(jnp.float32, (inner_rate, learning_rate, gamma, gae_lambda, clip_range, kl_coef)),
         )  # fmt: skip
-        self._knowledge = _start(family.env, hidden, jax.random.key(seed))
+        initial = _build_state(family.env, hidden, jax.random.key(seed))
+        self._run: Run = self._start_run(initial, jnp.asarray(0))
         self._random = np.random.default_rng(seed)
-        self._iterations = 0
+
+    @property
+    def state_(self) -> GradientState:
+        """All that has been learned."""
+        return pick(self._run.state, 0)
 
     @property
     def num_timesteps(self) -> int:
         """Environment steps taken."""
-        return self._iterations * 2 * self.n_tasks * self.n_steps
+        return int(self._run.step) * 2 * self.n_tasks * self.n_steps
 
-    def learn(self, iterations: int, *, progress_bar: bool = False) -> "GradientAdaptation":
-        """Meta-learn for so many more iterations."""
-        name = type(self).__name__
-        for _ in trange(iterations, desc=name, unit=" iterations", disable=not progress_bar):
-            tasks = self.family.draw(self._random, self.n_tasks)
-            key = jax.random.fold_in(jax.random.key(self.seed), self._iterations)
-            self._knowledge = _improve(self._rule, self._knowledge, key, tasks)
-            self._iterations += 1
+    def learn(
+        self, iterations: int, callbacks: Callbacks = None, *, progress_bar: bool = False
+    ) -> "GradientAdaptation":
+        """Meta-learn for so many more iterations; callbacks as of `MetaSpecialistAgent.learn`."""
+        self._train(
+            self._learner,
+            self._run,
+            lambda run: self.family.draw(self._random, self.n_tasks),
+            steps=int(self._run.step) + check.integer("iterations", iterations, 1),
+            chunk=1,
+            callbacks=callbacks,
+            progress_bar=progress_bar,
+        )
         return self
 
     def evaluate(
         self, tasks: TaskFamily | None = None, *, n_tasks: int = 256, steps: int = 1, seed: int = 0
-    ) -> np.ndarray:
-        """Return the returns of one deterministic episode in each of `n_tasks` new tasks.
+    ) -> EpisodeResults:
+        """Play one deterministic episode in each of `n_tasks` new tasks.
 
         `steps` inner steps come before it, each on `n_steps` steps of experience in its task.
         """
         family = self.family if tasks is None else tasks
         params = family.draw(np.random.default_rng([self.seed, 1, seed]), n_tasks)
         keys = jax.random.split(jax.random.key(seed), steps + 1)
-        policies = _spread(self._knowledge.policy, n_tasks)
+        state = self.state_
+        policies = _copies(state.policy, n_tasks)
         for key in keys[1:]:
-            policies = _adapt_all(self._rule, self._knowledge, key, params, policies)
-        limit = jnp.asarray(family.env.max_steps)
-        returns = _play(family.env, self._knowledge, keys[0], params, policies, limit)
-        return np.asarray(returns)
+            policies = _adapt_all(self._learner, state, key, params, policies)
+        limit = episode_limit(family.env)
+        returns = _play(family.env, state, keys[0], params, policies, limit)
+        return EpisodeResults(*map(np.asarray, returns))
+
+    def _subject(self) -> str:
+        return f"{type(self.family).__name__} of {type(self.family.env).__name__}"
 
 
 class MAMLPolicy(GradientAdaptation):
@@ -177,8 +216,8 @@ class ProMP(GradientAdaptation):
     ratios = True
 
 
-class Rule(eqx.Module):
-    """How experience is turned into steps, inner and outer."""
+class GradientLearner(eqx.Module):
+    """A learner for `pinfactory.core.training.train`: inner and outer steps; a batch is tasks."""
 
     env: Env
     ratios: bool = eqx.field(static=True)
@@ -187,166 +226,163 @@ class Rule(eqx.Module):
     inner_rate: Float[Array, ""]
     learning_rate: Float[Array, ""]
     gamma: Float[Array, ""]
-    trace: Float[Array, ""]
-    clip: Float[Array, ""]
-    penalty: Float[Array, ""]
+    gae_lambda: Float[Array, ""]
+    clip_range: Float[Array, ""]
+    kl_coef: Float[Array, ""]
+
+    def step(
+        self, key: Key[Array, ""], state: GradientState, tasks: PyTree
+    ) -> tuple[GradientState, Info]:
+        """Take one iteration of meta-learning."""
+        first_key, second_key = jax.random.split(key)
+        n = jax.tree.leaves(tasks)[0].shape[0]
+        raw = self.gather(first_key, state, tasks, _copies(state.policy, n))
+        scaling = scale_returns(
+            state.scale, raw.reward, raw.done, jnp.zeros(n), self.gamma, raw.weight
+        )
+        state = eqx.tree_at(lambda s: s.scale, state, scaling.scale)
+        before = self.experience(state, raw, 0)
+        adapted = eqx.filter_vmap(self.adapt, in_axes=(None, 1))(state.policy, before)
+        raw_after = self.gather(second_key, state, tasks, adapted)
+        after = self.experience(state, raw_after, 1)
+
+        (policy,), (policy_optimiser,), _ = gradient_steps(
+            lambda parts, _: (self.loss(parts[0], before, after), None),
+            (state.policy,), state.optimisers[:1], (self.learning_rate,), n_steps=self.outer_steps,
+        )  # fmt: skip
+
+        def critic_loss(parts: tuple[Critics], _: None) -> tuple[Float[Array, ""], None]:
+            errors = [
+                jnp.mean(optax.huber_loss(_value(parts[0], e.x)[..., i], e.target))
+                for i, e in enumerate((before, after))
+            ]
+            return errors[0] + errors[1], None
+
+        (critics,), (critic_optimiser,), _ = gradient_steps(
+            critic_loss,
+            (state.critics,), state.optimisers[1:], (self.learning_rate,), n_steps=CRITIC_STEPS,
+        )  # fmt: skip
+        seen = state.observations.update(raw.observation).update(raw_after.observation)
+        optimisers = (policy_optimiser, critic_optimiser)
+        new = GradientState(policy, critics, seen, scaling.scale, state.actions, optimisers)
+        return new, Info(jnp.mean(raw.reward), jnp.mean(raw_after.reward))
 
     def gather(
-        self, key: Key[Array, ""], known: Knowledge, tasks: PyTree, policies: PyTree
+        self, key: Key[Array, ""], state: GradientState, tasks: PyTree, policies: PyTree
     ) -> Trajectory:
         """Reset all tasks and let each one's policy act in it."""
         reset_key, env_key, noise_key = jax.random.split(key, 3)
-        states, observation = reset_all(self.env, reset_key, tasks)
-        n = len(observation)
-        world = World(states, observation, jnp.ones(n, bool), None, Tally.start(n))
-        actions = known.actions
-        noise = uniforms(noise_key, (self.n_steps, n, actions.n_noise))
+        start = RolloutState.start(self.env, reset_key, tasks, None)
+        actions = state.actions
+        noise = uniforms(noise_key, (self.n_steps, len(start.starts), actions.n_noise))
 
-        def act(x: Array, fresh: Array, memory: None, uniform: Array) -> tuple[None, Deed]:
-            answer = ask(policies, known.observations(x))
-            action = actions.draw(answer, uniform)
-            return None, Deed(action, answer.log_prob(action), answer)
+        def act(
+            x: Array, starts: Array, policy_state: None, uniform: Array
+        ) -> tuple[None, ActionSample]:
+            answer = apply_experts(policies, state.observations(x))
+            return None, sample_action(actions, answer, uniform)
 
-        def to_env(deed: Deed) -> Array:
-            return actions.to_env(deed.action)
+        def to_env(sample: ActionSample) -> Array:
+            return actions.to_env(sample.action)
 
-        return rollout(self.env, env_key, tasks, world, act, to_env, noise)[1]
+        return rollout(self.env, env_key, tasks, start, act, to_env, noise)[1]
 
-    def appraise(self, known: Knowledge, trajectory: Trajectory, critic: int) -> Experience:
+    def experience(self, state: GradientState, trajectory: Trajectory, critic: int) -> Experience:
         """Return experience with advantages, normalised over all tasks."""
-        x = known.observations(trajectory.observation)
-        after = known.observations(trajectory.next_observation)
-        value, future = (_value(known.critics, states)[..., critic] for states in (x, after))
+        x = state.observations(trajectory.observation)
+        next_x = state.observations(trajectory.next_observation)
+        value, next_value = (_value(state.critics, states)[..., critic] for states in (x, next_x))
         done = trajectory.done.at[-1].set(True)
-        gained = advantages(
-            known.scale(trajectory.reward), value, future,
-            trajectory.terminated, done, self.gamma, self.trace,
+        advantage = compute_advantages(
+            state.scale(trajectory.reward), value, next_value,
+            trajectory.terminated, done, self.gamma, self.gae_lambda,
         )  # fmt: skip
-        unit = (gained - jnp.mean(gained)) / (jnp.std(gained) + 1e-8)
-        return Experience(x, trajectory.choice, unit, value + gained)
+        unit = (advantage - jnp.mean(advantage)) / (jnp.std(advantage) + 1e-8)
+        return Experience(x, trajectory.decision, unit, value + advantage)
 
     def adapt(self, policy: FamilyExpert, own: Experience) -> FamilyExpert:
         """Take the inner step on the experience in one task."""
 
         def gain(policy: FamilyExpert) -> Float[Array, ""]:
-            log_prob = jax.vmap(policy)(own.x).log_prob(own.deed.action)
+            log_prob = jax.vmap(policy)(own.x).log_prob(own.sample.action)
             if self.ratios:
-                log_prob = jnp.exp(log_prob - own.deed.log_prob)
+                log_prob = jnp.exp(log_prob - own.sample.log_prob)
             return jnp.mean(log_prob * own.advantage)
 
-        uphill = eqx.filter_grad(gain)(policy)
-        return eqx.apply_updates(policy, jax.tree.map(lambda g: self.inner_rate * g, uphill))
+        gradient = eqx.filter_grad(gain)(policy)
+        return eqx.apply_updates(policy, jax.tree.map(lambda g: self.inner_rate * g, gradient))
 
     def loss(self, policy: FamilyExpert, before: Experience, after: Experience) -> Float[Array, ""]:
         """Return minus the outer objective."""
 
         def one(before: Experience, after: Experience) -> Float[Array, ""]:
             adapted = self.adapt(policy, before)
-            log_prob = jax.vmap(adapted)(after.x).log_prob(after.deed.action)
+            log_prob = jax.vmap(adapted)(after.x).log_prob(after.sample.action)
             if not self.ratios:
                 return -jnp.mean(log_prob * after.advantage)
-            gain = clipped_gain(log_prob, after.deed.log_prob, after.advantage, self.clip)
-            moved = jnp.mean(before.deed.answer.kl(jax.vmap(policy)(before.x)))
-            return self.penalty * moved - jnp.mean(gain)
+            gain = clipped_surrogate(
+                log_prob, after.sample.log_prob, after.advantage, self.clip_range
+            )
+            divergence = jnp.mean(before.sample.answer.kl(jax.vmap(policy)(before.x)))
+            return self.kl_coef * divergence - jnp.mean(gain)
 
         return jnp.mean(jax.vmap(one, in_axes=1)(before, after))
 
 
 @eqx.filter_jit
-def _improve(rule: Rule, known: Knowledge, key: Key[Array, ""], tasks: PyTree) -> Knowledge:
-    """Take one iteration of meta-learning."""
-    first_key, second_key = jax.random.split(key)
-    n = jax.tree.leaves(tasks)[0].shape[0]
-    raw = rule.gather(first_key, known, tasks, _spread(known.policy, n))
-    _, returns = discounted(raw.reward, raw.done, jnp.zeros(n), rule.gamma)
-    scale = known.scale.update(returns, jnp.full(returns.shape, 1.0 / returns.size))
-    known = eqx.tree_at(lambda k: k.scale, known, scale)
-    before = rule.appraise(known, raw, 0)
-    adapted = _adapted(rule, known.policy, before)
-    raw_after = rule.gather(second_key, known, tasks, adapted)
-    after = rule.appraise(known, raw_after, 1)
-
-    policy, of_policy = _descend(
-        lambda policy: rule.loss(policy, before, after),
-        known.policy, known.optimisers[0], rule.learning_rate, rule.outer_steps,
-    )  # fmt: skip
-
-    def critic_loss(critics: Critics) -> Float[Array, ""]:
-        errors = [
-            jnp.mean(optax.huber_loss(_value(critics, e.x)[..., i], e.target))
-            for i, e in enumerate((before, after))
-        ]
-        return errors[0] + errors[1]
-
-    critics, of_critics = _descend(
-        critic_loss, known.critics, known.optimisers[1], rule.learning_rate, CRITIC_STEPS
-    )
-    seen = known.observations.update(raw.observation).update(raw_after.observation)
-    return Knowledge(policy, critics, seen, scale, known.actions, (of_policy, of_critics))
-
-
-def _descend(
-    loss: Any, part: PyTree, optimiser: optax.OptState, rate: Float[Array, ""], steps: int
-) -> tuple[Any, optax.OptState]:
-    arrays, static = eqx.partition(part, eqx.is_inexact_array)
-
-    def step(carry: Any, _: None) -> tuple[Any, None]:
-        arrays, optimiser = carry
-        gradient = jax.grad(lambda a: loss(eqx.combine(a, static)))(arrays)
-        direction, optimiser = OPTIMISER.update(gradient, optimiser)
-        return (jax.tree.map(lambda w, d: w - rate * d, arrays, direction), optimiser), None
-
-    (arrays, optimiser), _ = jax.lax.scan(step, (arrays, optimiser), length=steps)
-    return eqx.combine(arrays, static), optimiser
-
-
-def _adapted(rule: Rule, policy: FamilyExpert, before: Experience) -> FamilyExpert:
-    return eqx.filter_vmap(rule.adapt, in_axes=(None, 1))(policy, before)
-
-
-@eqx.filter_jit
 def _adapt_all(
-    rule: Rule, known: Knowledge, key: Key[Array, ""], tasks: PyTree, policies: FamilyExpert
+    learner: GradientLearner,
+    state: GradientState,
+    key: Key[Array, ""],
+    tasks: PyTree,
+    policies: FamilyExpert,
 ) -> FamilyExpert:
     """Gather experience with every task's policy and take an inner step with it."""
-    own = rule.appraise(known, rule.gather(key, known, tasks, policies), 0)
-    return eqx.filter_vmap(rule.adapt, in_axes=(eqx.if_array(0), 1))(policies, own)
+    own = learner.experience(state, learner.gather(key, state, tasks, policies), 0)
+    return eqx.filter_vmap(learner.adapt, in_axes=(eqx.if_array(0), 1))(policies, own)
 
 
 @eqx.filter_jit
 def _play(
-    env: Env, known: Knowledge, key: Key[Array, ""], tasks: PyTree, policies: PyTree, limit: Array
-) -> Float[Array, " n"]:
-    """Return the returns of one deterministic episode in each task."""
+    env: Env,
+    state: GradientState,
+    key: Key[Array, ""],
+    tasks: PyTree,
+    policies: PyTree,
+    limit: Array,
+) -> tuple[Array, Array]:
+    """Return the returns and lengths of one deterministic episode in each task."""
     reset_key, key = jax.random.split(key)
 
-    def act(key: Array, x: Array, over: Array, memory: None) -> tuple[Array, None]:
-        actions = known.actions
-        return actions.to_env(actions.mode(ask(policies, known.observations(x)))), None
+    def act(key: Array, now: EpisodeState) -> tuple[Array, None]:
+        answer = apply_experts(policies, state.observations(now.observation))
+        return state.actions.to_env(state.actions.mode(answer)), None
 
     start = start_episodes(env, reset_key, tasks, None)
-    return finish(env, key, tasks, start, act, limit).total
+    end = run_episodes(env, key, tasks, start, act, limit)
+    return end.total, end.length
 
 
 def _value(critics: Critics, x: Float[Array, "t n o"]) -> Float[Array, "t n c"]:
     return critics(x.reshape(-1, x.shape[-1])).reshape(*x.shape[:2], -1)
 
 
-def _spread(policy: FamilyExpert, n: int) -> FamilyExpert:
-    """Return n copies of a policy, side by side."""
-    return jax.tree.map(
-        lambda leaf: jnp.broadcast_to(leaf, (n, *leaf.shape)) if eqx.is_array(leaf) else leaf,
-        policy,
-    )
+def _copies(policy: FamilyExpert, n: int) -> FamilyExpert:
+    """Return n copies of a policy, along a leading axis."""
+    arrays, static = eqx.partition(policy, eqx.is_array)
+    return eqx.combine(replicate(arrays, n), static)
 
 
-def _start(env: Env, hidden: tuple[int, ...], key: Key[Array, ""]) -> Knowledge:
-    n_inputs, actions = len(env.observation_space.low), native_actions(env.action_space)
+def _build_state(env: Env, hidden: tuple[int, ...], key: Key[Array, ""]) -> GradientState:
+    n_inputs, actions = len(env.observation_space.low), env_actions(env.action_space)
     policy_key, critic_key = jax.random.split(key)
     policy = FamilyExpert(mlp(n_inputs, actions.n_outputs, hidden, relu, key=policy_key), actions)
     critics = Critics.build(critic_key, 2, lambda key: mlp(n_inputs, 1, hidden, relu, key=key))
-    optimisers = tuple(
-        OPTIMISER.init(eqx.filter(part, eqx.is_inexact_array)) for part in (policy, critics)
+    return GradientState(
+        policy,
+        critics,
+        Moments.start(n_inputs),
+        UtilityScale(momentum=jnp.asarray(0.99)),
+        actions,
+        (init_optimiser(policy), init_optimiser(critics)),
     )
-    scale = UtilityScale(momentum=jnp.asarray(0.99))
-    return Knowledge(policy, critics, Moments.start(n_inputs), scale, actions, optimisers)

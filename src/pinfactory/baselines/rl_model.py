@@ -1,4 +1,4 @@
-"""A model of the body that adapts online, and planning with it: GrBAL (Nagabandi et al. 2019).
+"""A model that adapts online, and planning with it: GrBAL (Nagabandi et al. 2019).
 
 A network predicts the change of the observation and the reward. It is meta-learned such that a
 gradient step on the latest transitions of an episode,
@@ -10,7 +10,7 @@ action comes from model predictive control: random plans around the last one, ea
 exponential of the reward that the adapted model expects (MPPI, Williams et al. 2017).
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -18,28 +18,69 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Key, PyTree
-from tqdm.auto import trange
 
+from pinfactory import settings as check
+from pinfactory.callbacks import Callbacks
+from pinfactory.core.hierarchy import pick
+from pinfactory.core.training import Progress, Run
 from pinfactory.networks import mlp, relu
-from pinfactory.rl._mind import OPTIMISER
-from pinfactory.rl._normalise import Moments
-from pinfactory.rl._rollout import Tally, World, rollout, uniforms
-from pinfactory.rl.envs import Box, reset_all
-from pinfactory.rl.meta._families import TaskFamily
-from pinfactory.rl.meta._play import finish, start_episodes
+from pinfactory.rl.base import Agent, settings_of
+from pinfactory.rl.envs import Box
+from pinfactory.rl.evaluate import (
+    EpisodeResults,
+    EpisodeState,
+    episode_limit,
+    run_episodes,
+    start_episodes,
+)
+from pinfactory.rl.meta import TaskFamily
+from pinfactory.rl.normalise import Moments
+from pinfactory.rl.optimise import gradient_steps, init_optimiser
+from pinfactory.rl.rollout import RolloutState, rollout, uniforms
 
-from ._planning import Model, Planner
+from .planning import Model, Planner, PlannerState
+
+# Segments of experience in a minibatch.
+BATCH_SIZE = 64
 
 
-class GrBAL:
+class ModelState(eqx.Module):
+    """The model and its optimiser."""
+
+    model: Model
+    optimiser: optax.OptState
+
+
+class ModelData(NamedTuple):
+    """New transitions for the moments, and segments of old and new ones for gradient steps.
+
+    `weight` is zero after the end of an episode.
+    """
+
+    x: Float[Array, "t n i"]
+    y: Float[Array, "t n q"]
+    segment_x: Float[Array | np.ndarray, "g b w i"]
+    segment_y: Float[Array | np.ndarray, "g b w q"]
+    weight: Float[Array | np.ndarray, "g b w"]
+
+
+class Info(NamedTuple):
+    """Mean squared error of the adapted model, in standard deviations."""
+
+    error: Float[Array, ""]
+
+
+class GrBAL(Agent):
     """Gradient-based adaptive learner: a meta-learned model with predictive control.
 
     Parameters
     ----------
     family
         Tasks to learn from, with actions in a box.
+    hidden
+        Hidden layers.
     n_tasks, n_steps
-        Tasks per iteration, and steps in each; they are kept for ever.
+        Tasks per iteration, and steps in each; all of them are kept.
     window
         Transitions that an inner step sees, and that it has to predict in training.
     inner_rate, learning_rate
@@ -48,16 +89,19 @@ class GrBAL:
         Steps that are planned, plans that are tried, and how sharply the better ones count.
     gradient_steps
         Of meta-learning in every iteration.
-    hidden
-        Hidden layers.
+    tensorboard_log
+        Directory for TensorBoard's event files and a `progress.jsonl`.
+    verbose
+        Whether to show a progress bar.
     seed
-        Of everything random.
+        Seed of all random numbers.
     """
 
     def __init__(
         self,
         family: TaskFamily,
         *,
+        hidden: tuple[int, ...] = (64, 64),
         n_tasks: int = 16,
         n_steps: int = 128,
         window: int = 8,
@@ -67,24 +111,28 @@ class GrBAL:
         plans: int = 64,
         temperature: float = 0.2,
         gradient_steps: int = 200,
-        hidden: tuple[int, ...] = (64, 64),
+        tensorboard_log: str | None = None,
+        verbose: bool = False,
         seed: int = 0,
     ) -> None:
+        self._settings = settings_of(locals(), "family")
         space = family.env.action_space
         if not isinstance(space, Box):
             raise ValueError(f"Actions must be in a box to plan with them, but got {space}.")
         self.family, self.n_tasks, self.n_steps, self.seed = family, n_tasks, n_steps, seed
         self.gradient_steps = gradient_steps
-        self._planner = Planner(
+        self.history_: list[Progress] = []
+        self.planner = Planner(
             family.env, n_steps, window, horizon, plans,
             *map(jnp.float32, (inner_rate, learning_rate, temperature)),
         )  # fmt: skip
         o, a = len(family.env.observation_space.low), len(space.low)
         network = mlp(o + a, o + 1, hidden, relu, key=jax.random.key(seed))
-        self._model = Model(network, Moments.start(o + a), Moments.start(o + 1))
-        self._optimiser = OPTIMISER.init(eqx.filter(network, eqx.is_inexact_array))
+        model = Model(network, Moments.start(o + a), Moments.start(o + 1))
+        state = ModelState(model, init_optimiser(network))
+        self._run: Run = self._start_run(state, jnp.asarray(0))
         self._random = np.random.default_rng(seed)
-        # Inputs, outputs, and where episodes ended: time comes first, then all tasks ever met.
+        # Inputs, outputs, and where episodes ended: time comes first, then all tasks so far.
         self._seen: tuple[np.ndarray, ...] = (
             np.zeros((n_steps, 0, o + a), np.float32),
             np.zeros((n_steps, 0, o + 1), np.float32),
@@ -92,28 +140,31 @@ class GrBAL:
         )
 
     @property
+    def state_(self) -> ModelState:
+        """All that has been learned."""
+        return pick(self._run.state, 0)
+
+    @property
     def num_timesteps(self) -> int:
         """Environment steps taken."""
         return self._seen[2].size
 
-    def learn(self, iterations: int, *, progress_bar: bool = False) -> "GrBAL":
-        """Gather experience by planning, and learn the model from all of it."""
-        name = type(self).__name__
-        for _ in trange(iterations, desc=name, unit=" iterations", disable=not progress_bar):
-            key = jax.random.fold_in(jax.random.key(self.seed), self.num_timesteps)
-            tasks = self.family.draw(self._random, self.n_tasks)
-            at_random = jnp.asarray(self.num_timesteps == 0)
-            x, y, done = _gather(self._planner, self._model, key, tasks, at_random)
-            self._model = eqx.tree_at(
-                lambda m: (m.inputs, m.outputs),
-                self._model,
-                (self._model.inputs.update(x), self._model.outputs.update(y)),
-            )
-            both = zip(self._seen, (x, y, done), strict=True)
-            self._seen = tuple(np.concatenate(parts, axis=1) for parts in both)
-            self._model, self._optimiser = _improve(
-                self._planner, self._model, self._optimiser, *self._stretches()
-            )
+    def learn(
+        self, iterations: int, callbacks: Callbacks = None, *, progress_bar: bool = False
+    ) -> "GrBAL":
+        """Gather experience by planning, and learn the model from all of it.
+
+        Callbacks are those of `MetaSpecialistAgent.learn`.
+        """
+        self._train(
+            ModelLearner(self.planner),
+            self._run,
+            self._gather,
+            steps=int(self._run.step) + check.integer("iterations", iterations, 1),
+            chunk=1,
+            callbacks=callbacks,
+            progress_bar=progress_bar,
+        )
         return self
 
     def evaluate(
@@ -123,82 +174,103 @@ class GrBAL:
         n_tasks: int = 64,
         adapting: bool = True,
         seed: int = 0,
-    ) -> np.ndarray:
-        """Return the returns of one episode in each of `n_tasks` new tasks."""
+    ) -> EpisodeResults:
+        """Play one episode in each of `n_tasks` new tasks."""
         family = self.family if tasks is None else tasks
         params = family.draw(np.random.default_rng([self.seed, 1, seed]), n_tasks)
-        limit = jnp.asarray(family.env.max_steps)
-        key = jax.random.key(seed)
-        return np.asarray(
-            _play(self._planner, self._model, key, params, jnp.asarray(adapting), limit)
-        )
+        limit, key = episode_limit(family.env), jax.random.key(seed)
+        results = _play(self.planner, self.state_.model, key, params, jnp.asarray(adapting), limit)
+        return EpisodeResults(*map(np.asarray, results))
 
-    def _stretches(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Draw 64 stretches for every gradient step; weights are zero after an episode's end."""
+    def _gather(self, run: Run) -> ModelData:
+        """Plan in new tasks, and return what the model learns from next."""
+        model = pick(run.state, 0).model
+        key = jax.random.fold_in(jax.random.key(self.seed), self.num_timesteps)
+        tasks = self.family.draw(self._random, self.n_tasks)
+        at_random = jnp.asarray(self.num_timesteps == 0)
+        new = _act(self.planner, model, key, tasks, at_random)
+        both = zip(self._seen, new, strict=True)
+        self._seen = tuple(np.concatenate(parts, axis=1) for parts in both)
+        return ModelData(*new[:2], *self._segments())
+
+    def _segments(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Draw the segments of every gradient step."""
         x, y, done = self._seen
-        shape, length = (self.gradient_steps, 64, 1), 2 * self._planner.window
+        shape, length = (self.gradient_steps, BATCH_SIZE, 1), 2 * self.planner.window
         first = self._random.integers(len(x) - length + 1, size=shape)
         task = self._random.integers(x.shape[1], size=shape)
         part = (first + np.arange(length), task)
         over = np.concatenate([np.zeros(shape, bool), done[part][..., :-1]], axis=-1)
         return x[part], y[part], (np.cumsum(over, axis=-1) == 0).astype(np.float32)
 
+    def _subject(self) -> str:
+        return f"{type(self.family).__name__} of {type(self.family.env).__name__}"
+
+
+class ModelLearner(eqx.Module):
+    """A learner for `pinfactory.core.training.train`: gradient steps through the inner one."""
+
+    planner: Planner
+
+    def step(
+        self, key: Key[Array, ""], state: ModelState, data: ModelData
+    ) -> tuple[ModelState, Info]:
+        """Take one gradient step for every batch of segments."""
+        planner, window = self.planner, self.planner.window
+        model = eqx.tree_at(
+            lambda m: (m.inputs, m.outputs),
+            state.model,
+            (state.model.inputs.update(data.x), state.model.outputs.update(data.y)),
+        )
+
+        def loss(parts: tuple[Any], batch: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+            now = eqx.tree_at(lambda m: m.network, model, parts[0])
+
+            def one(x: Array, y: Array, weight: Array) -> Float[Array, ""]:
+                adapted = planner.adapt(now, x[:window], y[:window], weight[:window])
+                errors = jax.vmap(adapted)(model.inputs(x[window:])) - model.outputs(y[window:])
+                return jnp.sum(weight[window:] * jnp.mean(errors**2, axis=-1)) / window
+
+            error = jnp.mean(jax.vmap(one)(*batch))
+            return error, error
+
+        (network,), (optimiser,), errors = gradient_steps(
+            loss,
+            (model.network,),
+            (state.optimiser,),
+            (planner.learning_rate,),
+            (data.segment_x, data.segment_y, data.weight),
+        )
+        model = eqx.tree_at(lambda m: m.network, model, network)
+        return ModelState(model, optimiser), Info(jnp.mean(errors))
+
 
 @eqx.filter_jit
-def _gather(
+def _act(
     planner: Planner, model: Model, key: Key[Array, ""], tasks: PyTree, at_random: Bool[Array, ""]
 ) -> tuple[Array, Array, Array]:
     """Return inputs and outputs of the model for t steps of n tasks, and where episodes ended."""
     reset_key, env_key, noise_key = jax.random.split(key, 3)
-    states, observation = reset_all(planner.env, reset_key, tasks)
-    n = len(observation)
-    world = World(states, observation, jnp.ones(n, bool), planner.blank(n), Tally.start(n))
+    n = jax.tree.leaves(tasks)[0].shape[0]
+    start = RolloutState.start(planner.env, reset_key, tasks, planner.initial_state(n))
     noise = uniforms(noise_key, (planner.n_steps, n, planner.n_noise))
-    low, high = map(jnp.asarray, (planner._space.low, planner._space.high))
+    low, high = map(jnp.asarray, (planner.space.low, planner.space.high))
 
-    def act(x: Array, fresh: Array, memory: Any, uniform: Array) -> tuple[Any, Array]:
-        memory, action = planner.act(model, x, fresh, memory, uniform, ~at_random)
-        anything = low + (high - low) * uniform[:, : len(low)]
-        action = jnp.where(at_random, anything, action)
-        return memory._replace(action=action), action
+    def act(
+        x: Array, starts: Array, state: PlannerState, uniform: Array
+    ) -> tuple[PlannerState, Array]:
+        state, action = planner.act(model, x, starts, state, uniform, ~at_random)
+        random_action = low + (high - low) * uniform[:, : len(low)]
+        action = jnp.where(at_random, random_action, action)
+        return state._replace(action=action), action
 
-    _, seen = rollout(planner.env, env_key, tasks, world, act, lambda a: a, noise)
+    _, seen = rollout(planner.env, env_key, tasks, start, act, lambda a: a, noise)
     change = seen.next_observation - seen.observation
     return (
-        jnp.concatenate([seen.observation, seen.choice], axis=-1),
+        jnp.concatenate([seen.observation, seen.decision], axis=-1),
         jnp.concatenate([change, seen.reward[..., None]], axis=-1),
         seen.done,
     )
-
-
-@eqx.filter_jit
-def _improve(
-    planner: Planner, model: Model, optimiser: optax.OptState, x: Any, y: Any, weight: Any
-) -> tuple[Model, optax.OptState]:
-    """Take one gradient step through the inner one for every batch of stretches."""
-    arrays, static = eqx.partition(model.network, eqx.is_inexact_array)
-    window = planner.window
-
-    def loss(arrays: PyTree, x: Array, y: Array, weight: Array) -> Float[Array, ""]:
-        network = eqx.combine(arrays, static)
-        now = eqx.tree_at(lambda m: m.network, model, network)
-
-        def one(x: Array, y: Array, weight: Array) -> Float[Array, ""]:
-            adapted = planner.adapt(now, x[:window], y[:window], weight[:window])
-            misses = jax.vmap(adapted)(model.inputs(x[window:])) - model.outputs(y[window:])
-            return jnp.sum(weight[window:] * jnp.mean(misses**2, axis=-1)) / window
-
-        return jnp.mean(jax.vmap(one)(x, y, weight))
-
-    def step(carry: Any, batch: tuple[Array, Array, Array]) -> tuple[Any, None]:
-        arrays, optimiser = carry
-        gradient = jax.grad(loss)(arrays, *batch)
-        direction, optimiser = OPTIMISER.update(gradient, optimiser)
-        moved = jax.tree.map(lambda w, d: w - planner.learning_rate * d, arrays, direction)
-        return (moved, optimiser), None
-
-    (arrays, optimiser), _ = jax.lax.scan(step, (arrays, optimiser), (x, y, weight))
-    return eqx.tree_at(lambda m: m.network, model, eqx.combine(arrays, static)), optimiser
 
 
 @eqx.filter_jit
@@ -209,15 +281,17 @@ def _play(
     tasks: PyTree,
     adapting: Array,
     limit: Array,
-) -> Float[Array, " n"]:
-    """Return the returns of one episode in each task."""
+) -> tuple[Array, Array]:
+    """Return the returns and lengths of one episode in each task."""
     reset_key, key = jax.random.split(key)
     n = jax.tree.leaves(tasks)[0].shape[0]
 
-    def act(key: Array, x: Array, over: Array, memory: Any) -> tuple[Array, Any]:
+    def act(key: Array, now: EpisodeState) -> tuple[Array, PlannerState]:
         noise = uniforms(key, (n, planner.n_noise))
-        memory, action = planner.act(model, x, jnp.zeros(n, bool), memory, noise, adapting)
-        return action, memory
+        none = jnp.zeros(n, bool)
+        state, action = planner.act(model, now.observation, none, now.policy_state, noise, adapting)
+        return action, state
 
-    start = start_episodes(planner.env, reset_key, tasks, planner.blank(n))
-    return finish(planner.env, key, tasks, start, act, limit).total
+    start = start_episodes(planner.env, reset_key, tasks, planner.initial_state(n))
+    end = run_episodes(planner.env, key, tasks, start, act, limit)
+    return end.total, end.length

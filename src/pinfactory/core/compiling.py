@@ -1,38 +1,37 @@
 """How functions are compiled for the processor.
 
 XLA runs a program on the processor as a list of kernels, and starting each costs as much as some
-hundred multiplications. A step of a small committee is a list of ninety. A loop that accesses few
-bytes XLA can compile into a single kernel instead; by default few means a thousand, which no
-learning step is.
+hundred multiplications. A step of a small committee is a list of ninety. A loop of such steps runs
+several times as fast when it is compiled into a single kernel.
 """
 
-import os
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import equinox as eqx
+import jax
+from jax.experimental.xla_metadata import set_xla_metadata
+from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# A step of the paper's committees on its synthetic tasks accesses some 200,000 bytes. Inside a
-# kernel matrices are multiplied by plain loops, which is why larger steps are better off outside.
-FEW_BYTES = 262_144
+# The attributes by which XLA's compiler for processors marks a call that becomes one kernel. It
+# sets them itself for loops that access at most a kilobyte. Other platforms ignore them.
+ONE_KERNEL = {"xla_cpu_small_call": "true", "inlineable": "false"}
 
-
-def with_small_loops(flags: str) -> str:
-    """Return XLA's flags with the one that makes small loops single kernels.
-
-    Flags that set options of this kind already are left as they are.
-    """
-    if "--xla_backend_extra_options" in flags:
-        return flags
-    option = f"xla_cpu_small_while_loop_byte_threshold={FEW_BYTES}"
-    return f"{flags} --xla_backend_extra_options={option}".strip()
-
-
-# The compiler has no other place for this option than the environment, and reads it once, when JAX
-# first computes something.
-os.environ["XLA_FLAGS"] = with_small_loops(os.environ.get("XLA_FLAGS", ""))
+# Operations that may be inside a kernel, by their names in a jaxpr.
+_NAMES = """
+    abs add add_any and argmax argmin bitcast_convert_type broadcast_in_dim cbrt ceil clamp
+    concatenate cond convert_element_type copy copy_p cos cosh custom_jvp_call custom_vjp_call div
+    dot_general dynamic_slice dynamic_update_slice eq erf erf_inv erfc exp exp2 expand_dims expm1
+    floor gather ge gt integer_pow iota is_finite jit le log log1p logistic lt max min mul ne neg
+    not or pad pjit pow random_bits random_fold_in random_split random_unwrap random_wrap
+    reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum rem reshape rev round rsqrt
+    scan select_n shift_left shift_right_arithmetic shift_right_logical sign sin sinh
+    slice split sqrt square squeeze stack stop_gradient sub tan tanh threefry2x32 transpose while
+    xor
+"""
+SIMPLE = frozenset(_NAMES.split())
 
 
 def compiled(function: Function) -> Function:
@@ -44,12 +43,50 @@ def compiled(function: Function) -> Function:
     return _compiled(function, {})
 
 
-def compiled_as_kernel(function: Function) -> Function:
-    """Compile a function whose loops are so small that each may become a single kernel.
+def compiled_with_kernels(function: Function) -> Function:
+    """Compile a function that has parts which `one_kernel` marks.
 
-    Matrices are then multiplied by the kernel itself: by XLA's library a loop stays a list.
+    Matrices are then multiplied by the kernel itself: XLA's library would break it up.
     """
     return _compiled(function, {"xla_cpu_experimental_ynn_fusion_type": ""})
+
+
+def one_kernel(function: Function) -> Function:
+    """Mark a function, as a rule a loop of small steps, to be compiled into a single kernel.
+
+    A function with operations that are not plain arithmetic on arrays is left as it is: XLA hands
+    those to libraries, or has not learned to put them into a kernel.
+    """
+
+    def marked(*arguments: Any) -> Any:
+        program, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
+        run = jaxpr_as_fun(program)
+        if _is_simple(program.jaxpr):
+            # The mark is for the call itself: operations inside keep the context of their tracing.
+            with set_xla_metadata(**ONE_KERNEL):
+                results = jax.jit(run)(*jax.tree.leaves(arguments))
+        else:
+            results = run(*jax.tree.leaves(arguments))
+        return jax.tree.unflatten(jax.tree.structure(shapes), results)
+
+    return cast(Function, marked)
+
+
+def _is_simple(jaxpr: Jaxpr) -> bool:
+    """Return whether all operations, also those of inner functions, are plain arithmetic."""
+    for equation in jaxpr.eqns:
+        inner: list[Any] = [
+            getattr(part, "jaxpr", part)
+            for part in jax.tree.leaves(list(equation.params.values()), is_leaf=_is_program)
+            if _is_program(part)
+        ]
+        if equation.primitive.name not in SIMPLE or not all(map(_is_simple, inner)):
+            return False
+    return True
+
+
+def _is_program(part: Any) -> bool:
+    return isinstance(part, Jaxpr | ClosedJaxpr)
 
 
 def _compiled(function: Function, options: dict[str, Any]) -> Function:

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key, PyTree
+import numpy as np
+from jaxtyping import Array, Float, Int, Key, PyTree
 
 from .families import Gaussian
 from .hierarchy import Expert, Hierarchy
@@ -12,24 +13,48 @@ from .hierarchy import Expert, Hierarchy
 WIDEST = 5.0
 
 
-class SteadyExpert(Expert):
+class ConstantNoiseExpert(Expert):
     """An expert whose network gives the mean, and whose deviation is the same for all inputs.
 
     An expert whose deviation may vary would rather fit one part of its region well and call the
     rest noise than bend to the truth.
+
+    Attributes
+    ----------
+    network
+        Maps x to the mean.
+    log_scale
+        The log-deviation before it is bounded.
+    floor
+        The least log-deviation in thousandths, whole numbers because training leaves those alone;
+        None for −`WIDEST`. On targets with repeated values an expert could otherwise gain without
+        bound by a narrow peak on one of them.
     """
 
     network: Callable[..., Array]
     log_scale: Float[Array, " d"]
+    floor: Int[Array, " d"] | None = None
 
     def __call__(self, x: PyTree[Array], *, key: Key[Array, ""] | None = None) -> Gaussian:
         mean = self.network(x, key=key)
-        return Gaussian(mean, jnp.broadcast_to(bounded(self.log_scale), mean.shape))
+        lowest = -WIDEST if self.floor is None else self.floor / 1000.0
+        return Gaussian(mean, jnp.broadcast_to(bounded(self.log_scale, lowest), mean.shape))
 
 
-def bounded(log_scale: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Return log-deviations within ±`WIDEST`."""
-    return WIDEST * jnp.tanh(log_scale / WIDEST)
+def bounded(
+    log_scale: Float[Array, "..."], lowest: Float[Array, "..."] | float = -WIDEST
+) -> Float[Array, "..."]:
+    """Return log-deviations between `lowest` and `WIDEST`."""
+    middle, half = 0.5 * (WIDEST + lowest), 0.5 * (WIDEST - lowest)
+    return middle + half * jnp.tanh((log_scale - middle) / half)
+
+
+def unbounded(
+    log_scale: Float[np.ndarray, "..."], lowest: Float[np.ndarray, "..."] | float = -WIDEST
+) -> Float[np.ndarray, "..."]:
+    """Return what `bounded` turns into the given log-deviations, as far as it can."""
+    middle, half = 0.5 * (WIDEST + lowest), 0.5 * (WIDEST - lowest)
+    return middle + half * np.arctanh(np.clip((log_scale - middle) / half, -0.99, 0.99))
 
 
 def gaussian(outputs: Float[Array, "..."]) -> Gaussian:

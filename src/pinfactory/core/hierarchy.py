@@ -128,6 +128,14 @@ def pick(tree: Tree, index: int) -> Tree:
     )
 
 
+def zeros_like(shapes: Any) -> Any:
+    """Return zeros of the given shapes and types.
+
+    By NumPy, because JAX would compile a program for every shape.
+    """
+    return jax.tree.map(lambda s: jax.device_put(np.zeros(s.shape, s.dtype)), shapes)
+
+
 def assemble(
     key: Key[Array, ""],
     selector: Callable[[Key[Array, ""]], Callable[..., Array]],

@@ -1,46 +1,80 @@
 """How much information a hierarchy processes: computed in nats, reported in bits."""
 
-from typing import NamedTuple
+import math
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Key
 
+from .constraints import Prior
 from .families import Categorical, Family
 from .hierarchy import Decision
-from .priors import Prior
 
 BITS_PER_NAT = 1.4426950408889634
 
 
-class Information(NamedTuple):
-    """Information in bits, per stage and per expert.
+class Information(eqx.Module):
+    """Information that a hierarchy processes, in bits for each input.
 
     Attributes
     ----------
     selectors
-        I(X;M) for every level of selection, given the choices above it.
+        I(X;M) for every level of selection, given the choices above it: what a selector needs to
+        know of an input to choose an expert.
     experts
-        I(X;Y|M).
+        I(X;Y|M): what the chosen expert needs to know of it to answer. For answers that are not
+        Categorical this is what they pay with a prior of their own family, an upper bound.
     overall
-        I(X;Y) with the experts marginalised; NaN for answers whose mixture has no closed-form
-        entropy (see `estimate_information`).
+        I(X;Y): what the answer tells of the input; NaN where it is not known.
     per_expert
-        I(X;Y|M=m).
+        I(X;Y|M=m), for each input that expert m handles.
     responsibility
-        p(m), the share of the inputs that each expert handles.
+        p(m): the share of the inputs that each expert handles.
     effective_experts
-        2^H(M).
+        2^H(M): the number of equally busy experts that would be as diverse.
+    about
+        I(parameter; M) for named parameters of tasks, where they are known.
     """
 
-    selectors: tuple[Float[Array, ""], ...]
-    experts: Float[Array, ""]
-    overall: Float[Array, ""]
-    per_expert: Float[Array, "..."]
-    responsibility: Float[Array, "..."]
-    effective_experts: Float[Array, ""]
+    selectors: tuple[Any, ...]
+    experts: Any
+    overall: Any
+    per_expert: Any
+    responsibility: Any
+    effective_experts: Any
+    about: dict[str, float] = eqx.field(default_factory=dict)
+
+    @property
+    def selector(self) -> Any:
+        """I(X;M) of all levels together."""
+        return sum(self.selectors)
+
+    def on_host(self) -> "Information":
+        """Return the same as plain numbers and NumPy arrays."""
+        return jax.tree.map(
+            lambda leaf: np.asarray(leaf, float) if np.ndim(leaf) else float(leaf), self
+        )
+
+    def __repr__(self) -> str:
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(self)):
+            return super().__repr__()
+        told = self.on_host()
+        share, bits = np.ravel(told.responsibility), np.ravel(told.per_expert)
+        rows = [
+            "Information in bits for each input",
+            f"  selector  I(X;M)    {told.selector:8.3f}",
+            f"  experts   I(X;Y|M)  {told.experts:8.3f}",
+            f"  overall   I(X;Y)    {told.overall:8.3f}",
+            f"  as many as {told.effective_experts:.2f} equally busy experts of {len(share)}",
+            *(f"  I({name}; M) {value:.3f}" for name, value in told.about.items()),
+            "  expert   share    bits",
+            *(f"  {m:6d} {share[m]:7.3f} {bits[m]:7.3f}" for m in range(len(share))),
+        ]
+        return "\n".join(rows)
 
 
 class StageMeter(eqx.Module):
@@ -125,7 +159,7 @@ class Meter(eqx.Module):
         return Information(
             tuple(selectors),
             experts,
-            jnp.asarray(jnp.nan) if self.overall is None else self.overall.bits,
+            math.nan if self.overall is None else self.overall.bits,
             self.stages[-1].bits,
             responsibility,
             jnp.exp(taken.entropy()),

@@ -1,17 +1,19 @@
 """The free energy of an expert, of a selector, and the objective J."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Key
 
+from .constraints import Constraints, Priors
 from .families import Family
 from .hierarchy import Decision
-from .priors import Priors
 
 Beta = Float[Array, ""] | float
+Expectation = Literal["exact", "sampled"]
 
 
 class Objective(NamedTuple):
@@ -60,24 +62,42 @@ def objective(
     return Objective(expected - paid, expected, tuple(costs))
 
 
+def gain_of_hindsight(decision: Decision, utility: Float[Array, "n ..."]) -> Float[Array, " n"]:
+    """Return log Σ p(m|x) exp U(m) − Σ p(m|x) U(m) for every input.
+
+    This is KL(p(m|x) ‖ p(m|x,y)) with p(m|x,y) ∝ p(m|x) exp U(m), the experts that one would choose
+    having seen the truth. With the log-likelihood as utility J plus this gain is the
+    log-likelihood of the mixture minus the price of information.
+    """
+    log_share = jnp.zeros(())
+    for selection in decision.selections:
+        log_share = log_share[..., None] + selection.log_probs
+    axes = tuple(range(1, utility.ndim))
+    expected = jnp.sum(decision.responsibilities * utility, axis=axes)
+    return logsumexp(log_share + utility, axis=axes) - expected
+
+
 def sampled_objective(
     key: Key[Array, ""],
     decision: Decision,
     priors: Priors,
     utility: Float[Array, "n ..."],
     betas: Sequence[Beta],
+    group: int = 1,
 ) -> Objective:
     """Return an unbiased estimate of J from one sampled expert per input, as the paper writes it.
 
     Its gradient is unbiased too: multiplying by exp(log p − stop_gradient(log p)), which is one,
-    adds the score-function term ∇ log p(m|x) · J(x, m).
+    adds the score-function term ∇ log p(m|x) · J(x, m). So many inputs in a row as `group` says
+    have one selection and share the expert that is sampled, such as the queries of a task.
     """
     *selector_priors, expert_prior = (prior.family for prior in priors.stages)
     cost = decision.answers.kl(expert_prior)
     value, costs = utility - cost / betas[-1], [cost]
     levels = zip(decision.selections, selector_priors, betas[:-1], strict=True)
     for level, (selection, prior, beta) in reversed(list(enumerate(levels))):
-        chosen = selection.sample(jax.random.fold_in(key, level))
+        first = jax.tree.map(lambda leaf: leaf[::group], selection)
+        chosen = jnp.repeat(first.sample(jax.random.fold_in(key, level)), group, axis=0)
 
         def pick(a: Array, chosen: Array = chosen) -> Array:
             return jnp.take_along_axis(a, chosen[..., None], axis=-1)[..., 0]
@@ -87,3 +107,54 @@ def sampled_objective(
         value = (pick(value) - ratio / beta) * jnp.exp(log_prob - jax.lax.stop_gradient(log_prob))
         utility, costs = pick(utility), [ratio, *map(pick, costs)]
     return Objective(value, utility, tuple(costs))
+
+
+def evaluate(
+    key: Key[Array, ""],
+    decision: Decision,
+    utility: Float[Array, "n ..."],
+    weights: Float[Array, " n"],
+    constraints: Constraints,
+    expectation: Expectation = "exact",
+    group: int = 1,
+) -> tuple[Objective, Constraints]:
+    """Return J of n weighted inputs, and the constraints for the next step.
+
+    Priors take in the posteriors first (equations 8 and 9), so that information is measured
+    against the priors of now. Resources see the information that was processed. The utility in the
+    result is as it was given; J counts it in units of its scale.
+
+    Parameters
+    ----------
+    key
+        Chooses the experts if `expectation` is "sampled".
+    decision
+        Posteriors for n inputs.
+    utility
+        Expected utility of every expert for every input.
+    weights
+        How much each input counts; their sum is one.
+    constraints
+        Priors, resources and scale before this step.
+    expectation
+        Exact over experts, or from one sampled expert per input.
+    group
+        How many inputs in a row share a sampled expert.
+    """
+    priors, scale, unit = constraints.priors.update(decision, weights), constraints.scale, None
+    if scale is not None:
+        share = weights.reshape(-1, *(1,) * (utility.ndim - 1)) * decision.responsibilities
+        scale = scale.update(utility, share)
+        unit = scale(jnp.ones(()))
+        utility = unit * utility
+    if expectation == "sampled":
+        parts = sampled_objective(key, decision, priors, utility, constraints.betas, group)
+    else:
+        parts = objective(decision, priors, utility, constraints.betas)
+    if unit is not None:
+        parts = parts._replace(utility=parts.utility / unit)
+    resources = tuple(
+        resource.update(jnp.sum(weights * nats))
+        for resource, nats in zip(constraints.resources, parts.information, strict=True)
+    )
+    return parts, Constraints(priors, resources, scale)

@@ -5,7 +5,6 @@ no file and no screen.
 """
 
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -18,13 +17,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, PyTree
 
-from .batches import Batches, take
-from .compiling import compiled, compiled_as_kernel
+from .batches import Batches, Source, take
+from .compiling import compiled, compiled_with_kernels, one_kernel
+from .failures import first_non_finite
 
 State = TypeVar("State")
 
-# Up to so many bytes of state replicas train one after the other, each as a single kernel.
-TINY = 8192
+# Up to so many bytes of state, of a batch, and of the states of all replicas, replicas train one
+# after the other in a single kernel. Inside a kernel matrices are multiplied by plain loops, which
+# is slow for larger ones; and operations on much more bytes than that XLA would share out to
+# threads, which a kernel cannot do.
+SMALL_STATE, SMALL_BATCH, SMALL_TOTAL = 8192, 4096, 131_072
 
 
 @runtime_checkable
@@ -36,18 +39,25 @@ class Steps(Protocol):
 
 
 class Best(eqx.Module, Generic[State]):
-    """The best state of every replica so far, by a score on held-out data."""
+    """The best state of every replica so far, by a score on held-out data.
+
+    `step` is when it was found, `stale` how many evaluations ago.
+    """
 
     score: Float[Array, " replicas"]
     state: State
+    step: Int[Array, " replicas"]
     stale: Int[Array, " replicas"]
 
     @classmethod
     def none_yet(cls, state: State, n_replicas: int) -> "Best[State]":
         """Start below every score."""
-        return cls(jnp.full(n_replicas, -jnp.inf, float), state, jnp.zeros(n_replicas, int))
+        none = jnp.zeros(n_replicas, int)
+        return cls(jnp.full(n_replicas, -jnp.inf, float), state, none, none)
 
-    def update(self, score: Float[Array, " replicas"], state: State) -> "Best[State]":
+    def update(
+        self, score: Float[Array, " replicas"], state: State, step: Int[Array, ""] | int = 0
+    ) -> "Best[State]":
         """Keep `state` of the replicas that improved."""
         better = score > self.score
         kept = jax.tree.map(
@@ -56,7 +66,10 @@ class Best(eqx.Module, Generic[State]):
             self.state,
         )
         return type(self)(
-            jnp.where(better, score, self.score), kept, jnp.where(better, 0, self.stale + 1)
+            jnp.where(better, score, self.score),
+            kept,
+            jnp.where(better, step, self.step),
+            jnp.where(better, 0, self.stale + 1),
         )
 
 
@@ -114,23 +127,23 @@ class Trained(Generic[State]):
     ending: Literal["finished", "stale", "callback", "interrupted"]
 
 
-class NonFiniteError(FloatingPointError):
-    """A loss or a parameter stopped being finite. `run` is the last finite state."""
+class TrainingInterrupted(KeyboardInterrupt):
+    """Ctrl-C during training. `trained` is what was learned until then.
 
-    def __init__(self, where: str, step: int, replica: int, expert: int | None, run: Run) -> None:
-        of_expert = "" if expert is None else f", expert {expert}"
-        super().__init__(
-            f"Training stopped being finite at step {step}: {where} (replica {replica}"
-            f"{of_expert}). The last finite state is kept. Try a smaller learning rate, or check "
-            "the data for extreme values."
-        )
-        self.step, self.replica, self.expert, self.run = step, replica, expert, run
+    It is raised, not swallowed, so that it also ends whatever training was a part of: a grid
+    search, a sweep, a loop in a script. A learner that is trained interactively keeps `trained`
+    before it lets the interrupt pass.
+    """
+
+    def __init__(self, trained: Trained) -> None:
+        super().__init__(f"training was interrupted at step {int(trained.run.step)}")
+        self.trained = trained
 
 
 def train(
     learner: Steps,
     run: Run[State],
-    data: PyTree,
+    data: PyTree | Callable[[Run[State]], PyTree],
     *,
     steps: int,
     batches: Batches | None = None,
@@ -138,7 +151,6 @@ def train(
     evaluate: Callable[[State], Float[Array, " replicas"]] | None = None,
     patience: int | None = None,
     callbacks: Sequence[Callback] = (),
-    data_per_replica: bool = False,
 ) -> Trained[State]:
     """Train all replicas until `steps` steps are done in total.
 
@@ -150,7 +162,8 @@ def train(
         Where to start, fresh or from a checkpoint.
     data
         What the steps learn from; never closed over, so that other data of the same shape
-        compiles nothing.
+        compiles nothing. A function is called with the run before every chunk and returns the
+        data of that chunk, such as what an agent has just experienced.
     steps
         The step at which to end, counted from the run's very start.
     batches
@@ -165,74 +178,85 @@ def train(
         End when no replica's score has improved for so many chunks.
     callbacks
         Called after every chunk.
-    data_per_replica
-        Whether arrays in `data` have a leading axis of replicas instead of being shared.
 
     Raises
     ------
     NonFiniteError
         When a loss or parameter stops being finite.
+    TrainingInterrupted
+        After Ctrl-C, with what was learned until then.
     """
     if (evaluate is None) != (run.best is None):
         raise ValueError(
             "`evaluate` must be given exactly when the run was started with keep_best."
         )
     history: list[Progress] = []
-    ending: Literal["finished", "stale", "callback", "interrupted"] = "finished"
+    ending: Literal["finished", "stale", "callback"] = "finished"
     seeds = np.asarray(jax.random.key_data(run.key)).tolist()
-    in_turn = _size(run) <= TINY
-    program = _advance_in_turn if in_turn else _advance_side_by_side
     with ExitStack() as finishing:
         for callback in callbacks:
             callback.start(run, steps)
             finishing.callback(callback.finish)
         try:
             while (done := int(run.step)) < steps:
+                # Asked before the chunk: a run that was resumed may be stale already.
+                if patience is not None and run.best and bool((run.best.stale >= patience).all()):
+                    ending = "stale"
+                    break
                 began = time.perf_counter()
                 n_steps = min(chunk, steps - done)
                 # Always the rows for a full chunk: the last, shorter one is the same program.
                 rows = None
                 if batches is not None:
                     rows = jax.tree.map(jnp.asarray, batches(seeds, done, chunk))
-                advance = partial(program, learner, data, rows, data_per_replica, in_turn)
-                new, info, finite = advance(run, jnp.asarray(0), jnp.asarray(n_steps))
-                if not finite:
-                    raise _first_non_finite(advance, run, n_steps)
-                score = None
-                if evaluate is not None and new.best is not None:
-                    score = evaluate(new.state)
-                    new = eqx.tree_at(lambda r: r.best, new, new.best.update(score, new.state))
-                run = new
-                progress = Progress(
-                    done + n_steps,
-                    steps,
-                    jax.tree.map(np.asarray, info),
-                    None if score is None else np.asarray(score),
-                    time.perf_counter() - began,
-                )
+                seen = data(run) if callable(data) else data
+                run, info, score = _chunk(learner, run, seen, rows, n_steps, evaluate)
+                seconds = time.perf_counter() - began
+                progress = Progress(done + n_steps, steps, info, score, seconds)
                 history.append(progress)
                 votes = [callback.chunk(progress, run) for callback in callbacks]
                 if any(votes):
                     ending = "callback"
                     break
-                if patience is not None and run.best and bool((run.best.stale >= patience).all()):
-                    ending = "stale"
-                    break
-        except KeyboardInterrupt:
-            ending = "interrupted"
-            warnings.warn(
-                f"Training was interrupted at step {int(run.step)} of {steps}; what was learned "
-                "until then is kept.",
-                stacklevel=2,
-            )
+        except KeyboardInterrupt as interrupt:
+            raise TrainingInterrupted(Trained(run, history, "interrupted")) from interrupt
     return Trained(run, history, ending)
+
+
+def _chunk(
+    learner: Steps,
+    run: Run[State],
+    data: PyTree,
+    rows: PyTree[Array],
+    n_steps: int,
+    evaluate: Callable[[State], Float[Array, " replicas"]] | None,
+) -> tuple[Run[State], PyTree[np.ndarray], np.ndarray | None]:
+    """Do the steps of one chunk, check that all is finite, and evaluate."""
+    in_turn = _is_small(run, data, rows)
+    program = _advance_in_turn if in_turn else _advance_side_by_side
+    advance = partial(program, learner, data, rows, in_turn)
+    try:
+        new, info, finite = advance(run, jnp.asarray(0), jnp.asarray(n_steps))
+    except jax.errors.JaxRuntimeError:
+        if not in_turn:
+            raise
+        # A kernel that this version of the compiler cannot make: a list of kernels will do.
+        advance = partial(_advance_side_by_side, learner, data, rows, False)
+        new, info, finite = advance(run, jnp.asarray(0), jnp.asarray(n_steps))
+    if not finite:
+        raise first_non_finite(advance, run, n_steps)
+    score = None
+    if evaluate is not None and new.best is not None:
+        scores = evaluate(new.state)
+        best = new.best.update(scores, new.state, new.step)
+        new, score = eqx.tree_at(lambda r: r.best, new, best), np.asarray(scores)
+    return new, jax.tree.map(np.asarray, info), score
 
 
 def _advance(
     learner: Steps,
     data: PyTree,
     rows: PyTree[Array],
-    data_per_replica: bool,
     in_turn: bool,
     run: Run,
     first: Int[Array, ""],
@@ -245,16 +269,15 @@ def _advance(
     `in_turn`.
     """
     arrays, static = eqx.partition(run.state, eqx.is_array)
-    shared, own = (None, data) if data_per_replica else (data, None)
 
-    def replica(start: tuple[Array, PyTree, PyTree, PyTree]) -> tuple[PyTree, PyTree]:
-        key, arrays, own, rows = start
-        seen = own if data_per_replica else shared
+    def replica(start: tuple[Array, Array, PyTree]) -> tuple[PyTree, PyTree]:
+        number, key, arrays = start
 
         def step(i: Array, arrays: PyTree) -> tuple[PyTree, PyTree]:
-            batch = seen
+            batch = data
             if rows is not None:
-                batch = take(seen, jax.tree.map(lambda leaf: leaf[first + i], rows))
+                # Step by step: the rows of all steps at once are too much for a kernel.
+                batch = take(data, jax.tree.map(lambda leaf: leaf[number, first + i], rows))
             state, info = learner.step(
                 jax.random.fold_in(key, run.step + i), eqx.combine(arrays, static), batch
             )
@@ -269,8 +292,8 @@ def _advance(
         zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.result_type(leaf, float)), like)
         return jax.lax.fori_loop(0, n_steps, body, (arrays, zeros))
 
-    replicas = (run.key, arrays, own, rows)
-    arrays, info = jax.lax.map(replica, replicas) if in_turn else jax.vmap(replica)(replicas)
+    every = one_kernel(partial(jax.lax.map, replica)) if in_turn else jax.vmap(replica)
+    arrays, info = every((jnp.arange(len(run.key)), run.key, arrays))
     new = Run(run.key, run.step + n_steps, eqx.combine(arrays, static), run.best)
     # As one vector: the compiler would take its time for as many checks as there are arrays.
     everything = jnp.concatenate([jnp.ravel(leaf) for leaf in _floats((new.state, info))])
@@ -278,48 +301,21 @@ def _advance(
     return new, info, finite
 
 
-_advance_side_by_side, _advance_in_turn = compiled(_advance), compiled_as_kernel(_advance)
+_advance_side_by_side, _advance_in_turn = compiled(_advance), compiled_with_kernels(_advance)
 
 
-def _size(run: Run) -> float:
-    """Return the bytes of one replica's state."""
-    return sum(leaf.nbytes for leaf in _floats(run.state)) / len(run.key)
+def _is_small(run: Run, data: PyTree, rows: PyTree[Array]) -> bool:
+    """Return whether one replica's step is so small that a loop of them makes a good kernel."""
+    if isinstance(data, Source) or rows is None:
+        return False
+    batch = sum(leaf.nbytes / len(leaf) for leaf in jax.tree.leaves(data)) * rows.shape[-1]
+    total = sum(leaf.nbytes for leaf in _floats(run.state))
+    state = total / len(run.key)
+    return state <= SMALL_STATE and batch <= SMALL_BATCH and total <= SMALL_TOTAL
 
 
 def _floats(tree: PyTree) -> list[Array]:
     return jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array))
-
-
-def _first_non_finite(
-    advance: Callable[..., tuple[Run, PyTree, Array]], run: Run, n_steps: int
-) -> NonFiniteError:
-    """Find the step at fault by bisection, replaying the chunk from its finite start.
-
-    Checking every step would slow down all runs to explain the few that fail.
-    """
-    start, good, bad = jnp.asarray(0), 0, n_steps
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        *_, finite = advance(run, start, jnp.asarray(middle))
-        good, bad = (middle, bad) if finite else (good, middle)
-    kept, *_ = advance(run, start, jnp.asarray(good))
-    failed, info, _ = advance(kept, jnp.asarray(good), jnp.asarray(1))
-    step = int(kept.step) + 1
-    broken = {
-        jax.tree_util.keystr(path): ~np.asarray(jnp.isfinite(leaf))
-        for path, leaf in jax.tree_util.tree_leaves_with_path((failed.state, info))
-        if eqx.is_inexact_array(leaf) and not jnp.isfinite(leaf).all()
-    }
-    # A broken expert breaks the selector in the same step, and a broken selector all experts: an
-    # expert is at fault where others are still whole.
-    for name, where in broken.items():
-        if ".experts" in name:
-            experts = np.any(where, axis=tuple(range(2, where.ndim)), keepdims=False)
-            at_fault = np.argwhere(experts & ~experts.all(axis=1, keepdims=True))
-            if len(at_fault):
-                return NonFiniteError(name, step, int(at_fault[0][0]), int(at_fault[0][1]), kept)
-    name, where = next(iter(broken.items()))
-    return NonFiniteError(name, step, int(np.argwhere(where)[0][0]), None, kept)
 
 
 def _where(condition: Array, new: Array, old: Array) -> Array:

@@ -1,35 +1,35 @@
 """Density estimation: experts that are distributions over Gaussians (Sections 3.2 and 4.2)."""
 
-from ._ascent import Ascent, ascend, ascend_best
-from ._experts import Experts, Prices, sampled_utility, utility, whitened
-from ._fitting import Samples, Search, common_prior, starts
-from ._frame import Frame
-from ._mixture import Mixture
-from ._seeding import hard_statistics
-from ._statistics import Blocks, Exact, Statistics, blend, to_host, to_single
-from ._stream import follow
+from .ascent import Ascent, ascend, ascend_best
+from .experts import Experts, Hyperparameters, standardised, utility
+from .kmeans import partition_statistics
+from .mixture import Mixture
+from .online import update_online
+from .search import Samples, Search, common_prior, starts
+from .statistics import Blocks, HostStatistics, Statistics, blend, to_device, to_host
+from .whitening import Whitening, canonical_order
 
 __all__ = [
     "Ascent",
     "Blocks",
-    "Exact",
     "Experts",
-    "Frame",
+    "HostStatistics",
+    "Hyperparameters",
     "Mixture",
-    "Prices",
     "Samples",
     "Search",
     "Statistics",
+    "Whitening",
     "ascend",
     "ascend_best",
     "blend",
+    "canonical_order",
     "common_prior",
-    "follow",
-    "hard_statistics",
-    "sampled_utility",
+    "partition_statistics",
+    "standardised",
     "starts",
+    "to_device",
     "to_host",
-    "to_single",
+    "update_online",
     "utility",
-    "whitened",
 ]

@@ -1,14 +1,11 @@
 """Committees with the interface of scikit-learn's estimators."""
 
-from ._classifier import SpecialistClassifier
-from ._curve import RateUtilityCurve, rate_utility_curve
-from ._information import CommitteeInformation, MixtureInformation
 from ._mixture import SpecialistMixture
-from ._regressor import SpecialistRegressor
+from .classifier import SpecialistClassifier
+from .curve import RateUtilityCurve, rate_utility_curve
+from .regressor import SpecialistRegressor
 
 __all__ = [
-    "CommitteeInformation",
-    "MixtureInformation",
     "RateUtilityCurve",
     "SpecialistClassifier",
     "SpecialistMixture",

@@ -11,17 +11,21 @@ from tqdm.auto import tqdm
 
 from pinfactory import density
 from pinfactory import settings as check
-from pinfactory.density import Frame, Mixture, Prices
+from pinfactory.density import Hyperparameters, Mixture, Whitening
+from pinfactory.environment import with_library_settings
 from pinfactory.persistence import register
 
-from ._information import MixtureInformation
+from ._information import mixture_information
 from ._mixture_answers import MixtureAnswers
-from ._rows import Rows, distinct
+from .table import Rows, distinct
+
+# Least and largest total weight of the samples, and largest β₂ times that.
+MIN_WEIGHT, MAX_WEIGHT, MAX_EVIDENCE = 1e-12, 1e12, 1e15
 
 
 @register("SpecialistMixture")
 class SpecialistMixture(MixtureAnswers):
-    """Estimate a density with experts that each know one Gaussian and a selector that assigns them.
+    """Estimate a density with one Gaussian for each expert, and a selector that assigns samples.
 
     Every expert is a Normal–Wishart distribution q_m(μ, Λ) over the mean and precision of a
     Gaussian (Section 3.2 of the paper). Selector and experts maximise
@@ -30,7 +34,9 @@ class SpecialistMixture(MixtureAnswers):
 
     in turns, each in closed form. With β₁ = β₂ = 1 this is the variational bound of the evidence.
     The density is the experts' joint prediction, a mixture of Student-t distributions. Experts that
-    are not worth what they cost are dismissed. Nothing depends on the units of the features.
+    are not worth what they cost are removed. What is found depends on neither the order of the rows
+    nor the units of the features, but for rounding: a score changes by the logarithm of the units,
+    to about five digits.
 
     Parameters
     ----------
@@ -38,7 +44,7 @@ class SpecialistMixture(MixtureAnswers):
         How many experts there are at the most; superfluous ones end with weight zero.
     beta_selector : float, default=1.0
         β₁, the selector's resource. 1 gives the posterior of a mixture, larger values a harder
-        partition: the partition is found with β₁ = 1 and then hardened.
+        partition: the partition is found with β₁ = 1 and then hardened. Above 10⁶ it is 10⁶.
     beta_expert : float, default=1.0
         β₂, the experts' resource: large values let them follow the data, small ones keep them close
         to their prior p₀.
@@ -48,7 +54,7 @@ class SpecialistMixture(MixtureAnswers):
         λ₀ of p₀: how many samples the prior mean counts for. By default 0.01, or less if clusters
         are so far apart that even this would pull them.
     neglect : bool, default=True
-        Whether superfluous experts are dismissed.
+        Whether superfluous experts are merged or removed, and others split.
     tol : float, default=1e-4
         Stop when an iteration raises the objective by less, in nats per sample.
     max_iter : int, default=200
@@ -65,12 +71,12 @@ class SpecialistMixture(MixtureAnswers):
     Attributes
     ----------
     weights_ : ndarray of shape (n_experts,)
-        p(m), zero for experts nobody asks.
+        p(m), zero for experts that are not in use.
     means_ : ndarray of shape (n_experts, n_features)
         E[μ] of every expert.
     covariances_, precisions_ : ndarray of shape (n_experts, n_features, n_features)
         E[Λ]⁻¹ and E[Λ].
-    information_ : MixtureInformation
+    information_ : Information
         Bits processed by selector and experts.
     effective_experts_ : float
         2^H(M): the number of equally busy experts that would be as diverse.
@@ -142,6 +148,7 @@ class SpecialistMixture(MixtureAnswers):
 
     # -------------------------------------------------------------------------------- training
 
+    @with_library_settings
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> "SpecialistMixture":
         """Estimate the density of the samples.
 
@@ -152,7 +159,8 @@ class SpecialistMixture(MixtureAnswers):
         y
             Ignored.
         sample_weight : array-like of shape (n_samples,), optional
-            How much each sample counts: weight 2 is the same as the sample twice.
+            How much each sample counts: weight 2 is the same as the sample twice. If their sum is
+            above 10¹² or below 10⁻¹², all are scaled to that.
 
         Returns
         -------
@@ -162,18 +170,18 @@ class SpecialistMixture(MixtureAnswers):
         known = self.mixture_ if self.warm_start and hasattr(self, "mixture_") else None
         random = check_random_state(self.random_state)
         with tqdm(desc=type(self).__name__, unit="iteration", disable=not self.verbose) as bar:
-            frame, search = self._begin(X, rows, known, random, bar)
+            whitening, search = self._begin(X, rows, known, random, bar)
             if known is not None:
-                search.climb(known.statistics)
+                search.ascend(known.statistics)
             try:
                 search.grow(random if self.neglect else None)
                 if self.beta_selector > 1.0:
-                    search.prices = search.prices.hardened(self.beta_selector)
-                    search.climb(search.best.seen)
+                    search.hyper = search.hyper.with_beta_selector(self.beta_selector)
+                    search.ascend(search.best.statistics)
             except KeyboardInterrupt:
                 # What has been found so far is a density as well.
                 search.converged = False
-        self._finish(frame, search, search.best.seen)
+        self._finish(whitening, search, search.best.statistics)
         if not search.converged:
             warnings.warn(
                 f"The objective still rose by more than tol={self.tol} in the last iteration: "
@@ -183,13 +191,14 @@ class SpecialistMixture(MixtureAnswers):
             )
         return self
 
+    @with_library_settings
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> "SpecialistMixture":
         """Go on learning from a batch of samples, each seen once.
 
         The first batch sets the coordinates, the prior and the start, so it should be a fair sample
         with many more rows than experts. Later ones are added to running statistics in which old
-        batches fade, because their responsibilities were worse. Experts are merged when all batches
-        together say so, and an idle one is hired when a batch on its own does.
+        batches fade, because their responsibilities were worse. Experts are merged where that is
+        better for all batches together, and split where it is better for a batch on its own.
 
         Parameters
         ----------
@@ -203,19 +212,21 @@ class SpecialistMixture(MixtureAnswers):
         known = getattr(self, "mixture_", None)
         X, rows = self._checked(X, sample_weight, reset=known is None)
         random = check_random_state(self.random_state)
-        choosy = random if self.neglect else None
+        split_source = random if self.neglect else None
         with tqdm(disable=True) as bar:
-            frame, search = self._begin(X, rows, known, random, bar)
+            whitening, search = self._begin(X, rows, known, random, bar)
         if known is None:
-            search.grow(choosy)
-            search.prices = search.prices.hardened(self.beta_selector)
-            search.best = search.look(search.best.seen)
-            statistics = search.best.seen
+            search.grow(split_source)
+            search.hyper = search.hyper.with_beta_selector(self.beta_selector)
+            search.best = search.single_step(search.best.statistics)
+            statistics = search.best.statistics
         else:
-            statistics = density.follow(search, known.statistics, self.beta_selector, choosy)
+            statistics = density.update_online(
+                search, known.statistics, self.beta_selector, split_source
+            )
             search.converged = self.converged_
         search.n_iter = getattr(self, "n_iter_", 0) + 1
-        self._finish(frame, search, statistics)
+        self._finish(whitening, search, statistics)
         return self
 
     def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> np.ndarray:
@@ -234,7 +245,7 @@ class SpecialistMixture(MixtureAnswers):
         check.number("beta_expert", self.beta_expert, 0.0, open_low=True)
         if self.strength_prior is not None:
             check.number("strength_prior", self.strength_prior, 0.0, open_low=True)
-        # A batch may have one row, but one row says nothing of how far samples are apart.
+        # A batch may have one row, but one row has no covariance.
         X = validate_data(
             self, X, reset=reset, dtype=np.float64, ensure_min_samples=2 if reset else 1
         )
@@ -243,7 +254,8 @@ class SpecialistMixture(MixtureAnswers):
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if not weight.any():
             raise ValueError("`sample_weight` must hold a weight above zero, but got only zeros.")
-        return X, distinct(X, np.empty((len(X), 0)), weight)
+        rows = distinct(X, np.empty((len(X), 0)), _limited(weight))
+        return X, Rows(*density.canonical_order(X, rows))
 
     def _begin(
         self,
@@ -252,42 +264,56 @@ class SpecialistMixture(MixtureAnswers):
         known: Mixture | None,
         random: np.random.RandomState,
         bar: Any,
-    ) -> tuple[Frame, density.Search]:
+    ) -> tuple[Whitening, density.Search]:
         """Return coordinates, and a search in them."""
 
         def report(n_iter: int, objective: float) -> None:
             if not bar.disable:
-                bar.set_postfix(objective=f"{objective + frame.log_det:.4g}", refresh=False)
+                bar.set_postfix(objective=f"{objective + whitening.log_det:.4g}", refresh=False)
                 bar.update(n_iter)
 
-        frame = Frame.of(X, rows) if known is None else known.frame
-        samples = density.Samples.of(frame, X, rows)
+        whitening = Whitening.of(X, rows) if known is None else known.whitening
+        samples = density.Samples.of(whitening, X, rows)
+        # Beyond so many samples' worth of evidence single precision cannot tell any difference.
+        beta_expert = min(self.beta_expert, MAX_EVIDENCE / float(np.sum(rows[1])))
         if known is None:
-            starts = density.starts(samples, frame, random, self.n_experts, self.n_init)
+            starts = density.starts(samples, whitening, random, self.n_experts, self.n_init)
             df = float(X.shape[1]) if self.df_prior is None else self.df_prior
             prior = density.common_prior(starts, df, self.strength_prior)
         else:
-            prior = known.prices.prior
+            prior = known.hyper.prior
         search = density.Search(
             samples,
-            Prices(prior, np.float32(min(self.beta_selector, 1.0)), np.float32(self.beta_expert)),
+            Hyperparameters(
+                prior, np.float32(min(self.beta_selector, 1.0)), np.float32(beta_expert)
+            ),
             tol=self.tol,
             max_iter=self.max_iter,
             report=report,
         )
         if known is None:
-            search.choose(starts)
-        return frame, search
+            search.start(starts)
+        return whitening, search
 
-    def _finish(self, frame: Frame, search: density.Search, statistics: density.Statistics) -> None:
+    def _finish(
+        self, whitening: Whitening, search: density.Search, statistics: density.Statistics
+    ) -> None:
         """Keep what has been found; the statistics are those of all samples so far."""
-        best, prices = search.best, search.prices
-        self.mixture_ = Mixture(frame, prices, best.experts, best.taught)
-        self.information_ = MixtureInformation.of(best, statistics, float(prices.beta_selector))
-        # Experts pay once for all samples so far, of which the last look may have been at a few.
-        price = np.asarray(best.divergence, float).sum() / float(prices.beta_expert)
-        gained = float(best.value) / np.asarray(best.seen.mass, float).sum()
-        self.lower_bound_ = gained - price / np.asarray(statistics.mass, float).sum()
-        self.lower_bound_ += frame.log_det
+        best, hyper = search.best, search.hyper
+        self.mixture_ = Mixture(whitening, hyper, best.experts, best.fitted_to)
+        self.information_ = mixture_information(best, statistics, search.conditional_entropy())
+        # KL(q‖p₀) counts once for all samples so far, of which the last pass may have used a few.
+        price = np.asarray(best.divergence, float).sum() / float(hyper.beta_expert)
+        total_utility = float(best.value) / np.asarray(best.statistics.mass, float).sum()
+        self.lower_bound_ = total_utility - price / np.asarray(statistics.mass, float).sum()
+        self.lower_bound_ += whitening.log_det
         self.n_iter_, self.converged_ = search.n_iter, search.converged
         self._describe()
+
+
+def _limited(weight: np.ndarray) -> np.ndarray:
+    """Return weights whose total is within the limits that single precision can tell apart."""
+    relative = weight / weight.max()
+    total = float(weight.max()) * float(relative.sum())
+    limited = min(max(total, MIN_WEIGHT), MAX_WEIGHT)
+    return weight if total == limited else relative * (limited / float(relative.sum()))

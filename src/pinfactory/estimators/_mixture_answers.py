@@ -1,4 +1,4 @@
-"""What a fitted mixture answers, and how it is stored."""
+"""Predictions of a fitted mixture, and how it is stored."""
 
 from collections.abc import Callable
 from dataclasses import asdict
@@ -11,19 +11,19 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pinfactory import settings as check
+from pinfactory.core.information import Information
 from pinfactory.density import Mixture
-from pinfactory.persistence import save_model
-
-from ._information import MixtureInformation
+from pinfactory.environment import with_library_settings
+from pinfactory.persistence import save_model, set_attributes
 
 
 class MixtureAnswers(DensityMixin, BaseEstimator):
-    """Questions to a fitted mixture."""
+    """Methods of a fitted mixture."""
 
     beta_expert: float
     random_state: Any
     mixture_: Mixture
-    information_: MixtureInformation
+    information_: Information
     n_features_in_: int
 
     @property
@@ -34,7 +34,7 @@ class MixtureAnswers(DensityMixin, BaseEstimator):
 
     def responsibilities(self, X: Any) -> np.ndarray:
         """Return p(m|x) ∝ p(m) exp(β₁ E_q[log N(x|μ, Λ⁻¹)]) (equation 3)."""
-        logits = self._ask(Mixture.log_responsibilities, X)
+        logits = self._evaluate(Mixture.log_responsibilities, X)
         probs = np.exp(logits - logits.max(axis=1, keepdims=True))
         return probs / probs.sum(axis=1, keepdims=True)
 
@@ -44,23 +44,21 @@ class MixtureAnswers(DensityMixin, BaseEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the index of the most responsible expert for each sample."""
-        return self._ask(Mixture.log_responsibilities, X).argmax(axis=1)
+        return self._evaluate(Mixture.log_responsibilities, X).argmax(axis=1)
 
     def free_energy(self, X: Any) -> np.ndarray:
         """Return f(x, m) = E_q[log N(x|μ, Λ⁻¹)] − KL(q_m‖p₀)/(β₂ n_m), in nats.
 
-        An expert pays for what it learned once, and the n_m samples it is responsible for share
-        the price. An expert nobody asks has −∞.
+        KL(q_m‖p₀) counts once for an expert, and is divided among the n_m samples it is responsible
+        for. An expert that is not in use has −∞.
         """
-        utility = self._ask(Mixture.utilities, X)
-        asked = self.weights_ > 0
-        mass = np.where(asked, np.asarray(self.mixture_.statistics.mass, float), 1.0)
-        price = self.information_.per_expert * np.log(2.0) / (self.beta_expert * mass)
-        return np.where(asked, utility - price, -np.inf)
+        utility = self._evaluate(Mixture.utilities, X)
+        price = self.information_.per_expert * np.log(2.0) / self.beta_expert
+        return np.where(self.weights_ > 0, utility - price, -np.inf)
 
     def score_samples(self, X: Any) -> np.ndarray:
         """Return the log-density of each sample, in the units of X."""
-        return self._ask(Mixture.log_density, X)
+        return self._evaluate(Mixture.log_density, X)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the mean log-density of the samples."""
@@ -106,17 +104,20 @@ class MixtureAnswers(DensityMixin, BaseEstimator):
 
     # ----------------------------------------------------------------------------------- inside
 
-    def _ask(self, question: Callable[[Mixture, np.ndarray], np.ndarray], X: Any) -> np.ndarray:
+    @with_library_settings
+    def _evaluate(
+        self, question: Callable[[Mixture, np.ndarray], np.ndarray], X: Any
+    ) -> np.ndarray:
         check_is_fitted(self)
         return question(self.mixture_, validate_data(self, X, reset=False, dtype=np.float64))
 
     def _n_parameters(self) -> int:
         """Count weights, means and covariances of the experts that are asked."""
-        d, asked = self.n_features_in_, int(np.sum(self.weights_ > 0))
-        return asked * (1 + d + d * (d + 1) // 2) - 1
+        d, active = self.n_features_in_, int(np.sum(self.weights_ > 0))
+        return active * (1 + d + d * (d + 1) // 2) - 1
 
     def _describe(self) -> None:
-        """Say in the user's units what has been learned."""
+        """Set the public attributes, in the user's units."""
         self.weights_ = self.mixture_.weights
         self.means_ = self.mixture_.means
         self.covariances_ = self.mixture_.covariances
@@ -124,6 +125,7 @@ class MixtureAnswers(DensityMixin, BaseEstimator):
 
     # ------------------------------------------------------------------------------------ files
 
+    _may_be_minus_infinity = ("['posterior']['log_weight']",)
     _plain = ("n_features_in_", "feature_names_in_", "n_iter_", "converged_", "lower_bound_")
 
     def _to_file(self) -> tuple[dict[str, Any], PyTree]:
@@ -133,11 +135,11 @@ class MixtureAnswers(DensityMixin, BaseEstimator):
         return meta | {"n_experts": len(self.weights_)}, self.mixture_.arrays()
 
     @classmethod
+    @with_library_settings
     def _from_file(cls, meta: dict[str, Any], load: Callable[[PyTree], PyTree]) -> "MixtureAnswers":
         model = cls(**meta["params"])
-        for name, value in meta["plain"].items():
-            setattr(model, name, value)
-        model.information_ = MixtureInformation(**meta["information"])
-        model.mixture_ = Mixture.of(load(Mixture.blank(meta["n_experts"], model.n_features_in_)))
+        set_attributes(model, meta["plain"], cls._plain)
+        model.information_ = Information(**meta["information"])
+        model.mixture_ = Mixture.of(load(Mixture.zeros(meta["n_experts"], model.n_features_in_)))
         model._describe()
         return model

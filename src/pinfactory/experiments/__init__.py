@@ -1,11 +1,30 @@
-"""The paper's figures and tables, one module each, which anyone can make again.
+"""The paper's figures and tables, and benchmarks, one module each, which anyone can run again.
 
 A module has its settings, pieces of work that never draw, and a `draw` that never trains
-(`Experiment`). `pinfactory reproduce` finds every module in this folder.
+(`Experiment`). `pinfactory reproduce` finds every module in this folder and in `benchmarks`.
 """
 
-from ._experiment import Experiment, Measure, Results
+from ._accepted import Change, accept_result, compare, read_accepted
 from ._registry import Listing, choose, discover
 from ._runner import Outcome, run
+from ._storage import read_checked, read_result, write_file
+from .experiment import Experiment, Kind, Measure, Results
 
-__all__ = ["Experiment", "Listing", "Measure", "Outcome", "Results", "choose", "discover", "run"]
+__all__ = [
+    "Change",
+    "Experiment",
+    "Kind",
+    "Listing",
+    "Measure",
+    "Outcome",
+    "Results",
+    "accept_result",
+    "choose",
+    "compare",
+    "discover",
+    "read_accepted",
+    "read_checked",
+    "read_result",
+    "run",
+    "write_file",
+]

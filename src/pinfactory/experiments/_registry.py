@@ -1,15 +1,21 @@
-"""Which experiments there are: every module in this folder whose name has no underscore first."""
+"""Which experiments there are: every module of two folders whose name has no underscore first."""
 
 import difflib
 import pkgutil
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.metadata import requires
+from importlib.util import find_spec
 from typing import cast
 
-from ._experiment import Experiment
+from .experiment import Experiment, Kind
 
+PACKAGES: Mapping[Kind, str] = {
+    "figure": "pinfactory.experiments.figures",
+    "benchmark": "pinfactory.experiments.benchmarks",
+}
 _PARTS = ("TITLE", "ABOUT", "Settings", "pieces", "draw", "measures")
 
 
@@ -22,14 +28,17 @@ class Listing:
     name
         The module's name.
     experiment
-        The module; None if it cannot be imported.
+        The module; None if it cannot run.
     remark
         What it lacks here; empty if it can run at once.
+    kind
+        A figure (or table) of the paper, or a benchmark: a comparison with something else.
     """
 
     name: str
     experiment: Experiment | None
     remark: str = ""
+    kind: Kind = "figure"
 
     @property
     def place(self) -> str:
@@ -37,26 +46,45 @@ class Listing:
         return str(getattr(self.experiment, "PLACE", ""))
 
 
-def discover(package: str = "pinfactory.experiments") -> list[Listing]:
-    """Return all experiments in the order of the paper; those without a place come last."""
-    folder = import_module(package).__path__
-    names = [module.name for module in pkgutil.iter_modules(folder)]
-    listings = [_load(package, name) for name in names if not name.startswith("_")]
-    return sorted(listings, key=lambda listing: (_position(listing.place), listing.name))
+def discover(packages: Mapping[Kind, str] = PACKAGES) -> list[Listing]:
+    """Return all experiments: by kind, in the order of the paper, those without a place last."""
+    listings = []
+    for kind, package in packages.items():
+        modules = pkgutil.iter_modules(import_module(package).__path__)
+        names = [m.name for m in modules if not m.name.startswith("_") and not m.ispkg]
+        found = [_load(package, name, kind) for name in names]
+        listings += sorted(found, key=lambda listing: (_position(listing.place), listing.name))
+    return listings
 
 
-def _load(package: str, name: str) -> Listing:
+def _load(package: str, name: str, kind: Kind) -> Listing:
     try:
         module = import_module(f"{package}.{name}")
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("pinfactory"):
             raise
-        missing = error.name.partition(".")[0]
-        return Listing(name, None, f"needs {missing}: pip install 'pinfactory[all]'")
+        return Listing(name, None, _needs(error.name), kind)
     lacking = [part for part in _PARTS if not hasattr(module, part)]
     if lacking:
-        return Listing(name, None, f"is no experiment: it lacks {', '.join(lacking)}")
-    return Listing(name, cast(Experiment, module), getattr(module, "lacks", str)())
+        return Listing(name, None, f"is no experiment: it lacks {', '.join(lacking)}", kind)
+    for required in getattr(module, "REQUIRES", ()):
+        if find_spec(required) is None:
+            return Listing(name, None, _needs(required), kind)
+    return Listing(name, cast(Experiment, module), getattr(module, "lacks", str)(), kind)
+
+
+def _needs(module: str) -> str:
+    package = module.partition(".")[0]
+    return f"needs {package}: {how_to_install(package)}"
+
+
+def how_to_install(package: str) -> str:
+    """Return the command that installs a package: by an extra of ours if one has it."""
+    for requirement in requires("pinfactory") or ():
+        found = re.fullmatch(r"([\w.-]+).*extra == [\"'](\w+)[\"']", requirement)
+        if found and re.sub(r"[-.]", "_", found[1]).lower() == package.lower():
+            return f"pip install 'pinfactory[{found[2]}]'"
+    return f"pip install {package}"
 
 
 def _position(place: str) -> tuple[float, ...]:
@@ -64,10 +92,12 @@ def _position(place: str) -> tuple[float, ...]:
     return (*map(float, re.findall(r"\d+", place)), float("inf"))
 
 
-def choose(listings: Sequence[Listing], names: Sequence[str]) -> list[Listing]:
-    """Return the experiments of the given names, or all that lack nothing if none are given."""
+def choose(
+    listings: Sequence[Listing], names: Sequence[str], kind: Kind | None = None
+) -> list[Listing]:
+    """Return experiments by name; without names, those of a kind (or all) that lack nothing."""
     if not names:
-        return [listing for listing in listings if not listing.remark]
+        return [x for x in listings if not x.remark and kind in (None, x.kind)]
     known = {listing.name: listing for listing in listings}
     wanted = []
     for name in dict.fromkeys(name.replace("-", "_") for name in names):

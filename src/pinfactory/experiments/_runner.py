@@ -1,22 +1,30 @@
-"""Run experiments piece by piece, keep every finished piece, and write result and figure."""
+"""Run experiments, piece by piece on all cores, and keep every finished piece."""
 
-import time
-import traceback
+import os
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from io import BytesIO
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
-from matplotlib import rc_context
 from tqdm import tqdm
 
-from ._experiment import Experiment, Measure
+from ._fingerprint import dependencies
+from ._machine import n_cores
 from ._registry import Listing
-from ._storage import Folder, encode, finite, versions, write
+from ._storage import Folder
+from ._work import Finish, Piece, Plan, perform
+from ._workers import Reply, Workers
+from .experiment import Experiment, Measure
 
 Scale = Literal["quick", "paper"]
+
+# Several processes with one thread each do more than one process with several, and a piece gives
+# the same numbers whatever runs beside it. NPROC is what XLA asks for.
+_ONE_THREAD = dict.fromkeys(
+    ("NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"
+)
+_BAR = "{desc} {percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}]"
 
 
 @dataclass(frozen=True)
@@ -47,14 +55,15 @@ def run(
     *,
     scale: Scale = "quick",
     seeds: int | None = None,
+    jobs: int | None = None,
     progress: bool = True,
     report: Callable[[Outcome], None] = lambda outcome: None,
 ) -> list[Outcome]:
-    """Run experiments one after the other and write their files below `out`.
+    """Run experiments in several processes and write their files below `out`.
 
     For every experiment the folder `out`/NAME gets result.json, figure.svg, figure.png and the
-    pieces; pieces that an earlier run has left there are not computed again. An experiment that
-    fails does not keep the others from running.
+    pieces; pieces that an earlier run has left there are not computed again. A piece that fails,
+    or whose process dies, does not keep the others from running.
 
     Parameters
     ----------
@@ -66,6 +75,9 @@ def run(
         Which preset of the settings.
     seeds
         Number of seeds instead of the preset's.
+    jobs
+        How many pieces run at a time; as many as there are cores by default. Experiments that
+        measure time come last, one piece at a time.
     progress
         Whether to show a bar on stderr.
     report
@@ -73,99 +85,140 @@ def run(
     """
     changes = {} if seeds is None else {"seeds": seeds}
     works = [_Work.plan(listing, out, scale, changes) for listing in listings]
-    outcomes = []
-    total, done = sum(len(work.pieces) for work in works), sum(work.n_stored for work in works)
+    together = [work for work in works if not work.alone]
+    alone = [work for work in works if work.alone]
     with tqdm(
-        total=total,
-        initial=done,
+        total=sum(work.n_pieces for work in works),
+        initial=sum(work.n_pieces - len(work.missing) for work in works),
         unit="piece",
         ncols=79,
         smoothing=0.0,
         disable=None if progress else True,
-        bar_format="{desc} {percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}]",
+        bar_format=_BAR,
     ) as bar:
-        for work in works:
-            bar.set_description_str(f"{work.name:>20.20}")
-            outcome = work.run(bar)
-            outcomes.append(outcome)
-            with bar.external_write_mode():
-                report(outcome)
-    return outcomes
+        for group, workers in (
+            (together, Workers(jobs or n_cores(), perform, _ONE_THREAD | _shared_cache(out))),
+            (alone, Workers(1, perform, _ONE_THREAD | _NO_CACHE, pinned=True)),
+        ):
+            with workers:
+                _perform_all(group, workers, bar, report)
+    return [cast(Outcome, work.outcome) for work in works]
 
 
-@dataclass(frozen=True)
+_NO_CACHE = {"JAX_ENABLE_COMPILATION_CACHE": "false"}
+
+
+def _shared_cache(out: Path) -> dict[str, str]:
+    """Let all processes share the programs that one has compiled; the user's own cache wins."""
+    ours = {
+        "JAX_COMPILATION_CACHE_DIR": str((out / ".jax_cache").absolute()),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",
+    }
+    return {name: os.environ.get(name, value) for name, value in ours.items()}
+
+
+@dataclass
 class _Work:
-    """One experiment with its settings, its pieces and the folder they are kept in."""
+    """An experiment and what is still to be done for it."""
 
-    name: str
-    experiment: Experiment
-    scale: Scale
-    settings: Any
-    pieces: Mapping[str, Callable[[], Any]]
-    folder: Folder
-    n_stored: int
+    plan_: Plan
+    pieces: list[str]
+    missing: list[str]
+    alone: bool
+    failures: list[Reply] = field(default_factory=list)
+    outcome: Outcome | None = None
 
     @classmethod
     def plan(cls, listing: Listing, out: Path, scale: Scale, changes: Mapping[str, int]) -> "_Work":
         experiment = cast(Experiment, listing.experiment)
         settings = getattr(experiment.Settings, scale)(**changes)
-        pieces = experiment.pieces(settings)
-        folder = Folder(out, listing.name, settings)
-        n_stored = sum(folder.piece(name) is not None for name in pieces)
-        return cls(listing.name, experiment, scale, settings, pieces, folder, n_stored)
+        module = cast(str, experiment.__name__)  # type: ignore[attr-defined]
+        code = dependencies(module)
+        folder = Folder(out, listing.name, settings, code)
+        plan = Plan(listing.name, module, listing.kind, scale, settings, folder, code.libraries)
+        pieces = list(experiment.pieces(settings))
+        missing = [name for name in pieces if folder.piece(name) is None]
+        return cls(plan, pieces, missing, getattr(experiment, "ALONE", False))
 
-    def run(self, bar: tqdm) -> Outcome:
-        """Compute what is not stored yet, judge, draw; report errors instead of raising them."""
-        results: dict[str, Any] = {}
-        seconds = 0.0
-        try:
-            for name, compute in self.pieces.items():
-                piece = self.folder.piece(name)
-                if piece is None:
-                    start = time.perf_counter()
-                    data = compute()
-                    piece = self.folder.save_piece(name, data, time.perf_counter() - start)
-                    bar.update()
-                results[name] = piece["data"]
-                seconds += piece["seconds"]
-            measures = self.experiment.measures(results)
-            self._write_pictures(results)
-        except Exception as error:
-            trace = "".join(traceback.format_exception(error))
-            self._write_result(seconds, [], trace)
-            return Outcome(self.name, [], seconds, f"{type(error).__name__}: {error}")
-        self._write_result(seconds, measures)
-        return Outcome(self.name, measures, seconds)
+    @property
+    def n_pieces(self) -> int:
+        return len(self.pieces)
 
-    def _write_pictures(self, results: Mapping[str, Any]) -> None:
-        # A fixed salt and no date: the same numbers give the same file.
-        with rc_context({"svg.hashsalt": self.name}):
-            figure = self.experiment.draw(results)
-            for kind, options in (("svg", {"metadata": {"Date": None}}), ("png", {"dpi": 150})):
-                stream = BytesIO()
-                figure.savefig(stream, format=kind, **options)
-                write(self.folder.path / f"figure.{kind}", stream.getvalue())
-        explore = getattr(self.experiment, "explore", None)
-        if explore is not None:
-            fragment = explore(results)
-            if not isinstance(fragment, str):  # a Plotly figure
-                fragment = fragment.to_html(full_html=False, include_plotlyjs=False)
-            write(self.folder.path / "explore.html", fragment.encode())
+    def finish(self) -> Finish:
+        """Return what remains to be done when no piece is missing any more."""
+        traces = [f"{reply.task.name}: {reply.trace}" for reply in self.failures]
+        return Finish(self.plan_, self.pieces, "\n".join(traces))
 
-    def _write_result(self, seconds: float, measures: Sequence[Measure], error: str = "") -> None:
-        result = {
-            "name": self.name,
-            "title": self.experiment.TITLE,
-            "about": self.experiment.ABOUT,
-            "place": getattr(self.experiment, "PLACE", ""),
-            "scale": self.scale,
-            "settings": asdict(self.settings),
-            "seeds": self.settings.seeds,
-            "versions": versions(),
-            "measures": [asdict(measure) | {"passed": measure.passed} for measure in measures],
-            "seconds": seconds,
-            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-            "fingerprint": self.folder.fingerprint,
-            "error": error,
+    def conclude(self, reply: Reply) -> Outcome:
+        """Turn the reply to `finish` into the outcome."""
+        error = self.failures[0].error if self.failures else reply.error
+        # Where judging or drawing failed, that is what the result says.
+        value = perform(replace(reply.task, error=reply.trace)) if reply.error else reply.value
+        measures, seconds = value
+        self.outcome = Outcome(self.plan_.name, measures, seconds, error)
+        return self.outcome
+
+
+def _perform_all(
+    works: Sequence[_Work], workers: Workers, bar: tqdm, report: Callable[[Outcome], None]
+) -> None:
+    """Compute what is missing; judge and draw each experiment when its last piece is there."""
+    queue = _Queue(works)
+    while queue or workers.n_busy:
+        for slot in workers.free:
+            task = queue.next_for(slot)
+            if task is None:
+                break
+            bar.set_description_str(f"{task.plan.name:>20.20}")
+            workers.begin(slot, task)
+        for reply in workers.finished(timeout=1.0):
+            work = queue.works[reply.task.plan.name]
+            if isinstance(reply.task, Finish):
+                with bar.external_write_mode():
+                    report(work.conclude(reply))
+                continue
+            bar.update()
+            queue.note(reply)
+        bar.refresh()
+
+
+class _Queue:
+    """What to do next.
+
+    A process stays with an experiment: its pieces often share a program, which is compiled once.
+    """
+
+    def __init__(self, works: Sequence[_Work]) -> None:
+        self.works = {work.plan_.name: work for work in works}
+        self._pieces = {
+            name: deque(Piece(work.plan_, piece) for piece in work.missing)
+            for name, work in self.works.items()
         }
-        write(self.folder.path / "result.json", encode(finite(result)))
+        self._finishes = deque(work.finish() for work in works if not work.missing)
+        self._at: dict[int, str] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._finishes) or any(self._pieces.values())
+
+    def next_for(self, slot: int) -> Piece | Finish | None:
+        """Return a task for a process; None if there is none."""
+        if self._finishes:
+            return self._finishes.popleft()
+        left = [name for name, pieces in self._pieces.items() if pieces]
+        if not left:
+            return None
+        if self._at.get(slot) not in left:
+            untouched = [name for name in left if name not in self._at.values()]
+            # The next in order that nobody works on; or help where most is left.
+            longest = max(left, key=lambda name: len(self._pieces[name]))
+            self._at[slot] = untouched[0] if untouched else longest
+        return self._pieces[self._at[slot]].popleft()
+
+    def note(self, reply: Reply) -> None:
+        """Take down that a piece is done, or has failed."""
+        work = self.works[reply.task.plan.name]
+        work.missing.remove(reply.task.name)
+        if reply.error:
+            work.failures.append(reply)
+        if not work.missing:
+            self._finishes.append(work.finish())

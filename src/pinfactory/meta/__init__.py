@@ -1,21 +1,22 @@
 """Meta-learning: experts for families of tasks.
 
 Section 5 of the paper: the selector sees the support set of a whole task, the chosen expert
-adapts to it, and both are judged by the free energy on other samples of the task.
+adapts to it, and both are trained on the free energy of other samples of the task.
 """
 
 from typing import TYPE_CHECKING, Any
 
 from . import tasks
-from ._adapted import AdaptedClassifier, AdaptedRegressor
-from ._classifier import MetaSpecialistClassifier
-from ._regressor import MetaSpecialistRegressor
 from .adaptation import Adaptation, GradientSteps, LastLayer, Unchanged
+from .adapted import AdaptedClassifier, AdaptedRegressor
+from .classifier import MetaSpecialistClassifier
 from .embeddings import Embedding, Histogram, Pooled, SetEncoder
 from .evaluation import Evaluation, evaluate
-from .experts import HeadedNetwork, MetaExpert, Question, TaskSelector
-from .learner import MetaLearner, MetaState
-from .source import Recipes, TaskSource
+from .experts import HeadedNetwork, MetaExpert, NearestCentre, TaskInput, TaskSelector
+from .loss import TaskLoss
+from .regressor import MetaSpecialistRegressor
+from .shared import FeatureExpert, KernelSteps, SharedHierarchy
+from .source import TaskBatches, TaskSource
 
 if TYPE_CHECKING:
     from pinfactory.rl.meta import MetaSpecialistAgent
@@ -26,20 +27,23 @@ __all__ = [
     "AdaptedRegressor",
     "Embedding",
     "Evaluation",
+    "FeatureExpert",
     "GradientSteps",
     "HeadedNetwork",
     "Histogram",
+    "KernelSteps",
     "LastLayer",
     "MetaExpert",
-    "MetaLearner",
     "MetaSpecialistAgent",
     "MetaSpecialistClassifier",
     "MetaSpecialistRegressor",
-    "MetaState",
+    "NearestCentre",
     "Pooled",
-    "Question",
-    "Recipes",
     "SetEncoder",
+    "SharedHierarchy",
+    "TaskBatches",
+    "TaskInput",
+    "TaskLoss",
     "TaskSelector",
     "TaskSource",
     "Unchanged",

@@ -1,4 +1,4 @@
-"""How an expert makes what it knows fit a support set of a few samples.
+"""How an expert adapts to a support set of a few samples.
 
 A rule maps an expert and a support set to the expert for that task. It is differentiable, so that
 experts learn to be adapted, and a module, so that it may have parameters of its own.
@@ -16,6 +16,7 @@ import numpy as np
 from jax.scipy.linalg import cho_factor, cho_solve
 from jaxtyping import Array, Float, Key, PyTree
 
+from pinfactory.allocation import reserve
 from pinfactory.core.hierarchy import Expert
 from pinfactory.core.learning import Utility
 
@@ -98,11 +99,11 @@ class GradientSteps(Adaptation):
             # The features stay as they are: they are computed once, not in every step.
             features = jax.vmap(_network(expert).features, axis_name="samples")(support.x)
             bare = eqx.tree_at(lambda e: e.network.features, expert, eqx.nn.Identity())
-            adapted = self._climb(bare, Samples(features, support.y))
+            adapted = self._ascend(bare, Samples(features, support.y))
             return eqx.tree_at(_head, expert, _head(adapted))
-        return self._climb(expert, support)
+        return self._ascend(expert, support)
 
-    def _climb(self, expert: Expert, support: Samples) -> Expert:
+    def _ascend(self, expert: Expert, support: Samples) -> Expert:
         where = _part(self.part)
         values, rest = eqx.partition(where(expert), eqx.is_inexact_array)
         log_rates = self.log_rates if self.learned else jax.lax.stop_gradient(self.log_rates)
@@ -114,7 +115,7 @@ class GradientSteps(Adaptation):
             return jnp.mean(jax.vmap(self.utility)(answers, support.y))
 
         def step(values: PyTree[Array], _: None) -> tuple[PyTree[Array], None]:
-            gradient = _shortened(jax.grad(gain)(values))
+            gradient = _clipped(jax.grad(gain)(values))
             if self.first_order:
                 gradient = jax.lax.stop_gradient(gradient)
             return jax.tree.map(lambda v, r, g: v + r * g, values, rates, gradient), None
@@ -128,8 +129,8 @@ class LastLayer(Adaptation):
 
     The head of an expert is the mean of its prior over heads, N(W, LLᵀ), and `factor` L is
     learned. The posterior after the support set, with noise σ², maximises
-    E[log-likelihood] − KL(posterior ‖ prior): the free energy of an expert whose prior is what it
-    knows of its family of tasks, at β₂ = 1. Class labels are taken as logits of ± `gain`, as in
+    E[log-likelihood] − KL(posterior ‖ prior): the free energy of an expert whose prior is over
+    heads for its family of tasks, at β₂ = 1. Class labels are taken as logits of ± `gain`, as in
     Bertinetto et al. (2019).
 
     Attributes
@@ -158,6 +159,7 @@ class LastLayer(Adaptation):
     ) -> "LastLayer":
         """Begin with a random L of the given rank."""
         n_rows = _head(expert).in_features + 1
+        reserve(n_rows, min(rank, n_rows))
         random = np.random.default_rng(np.asarray(jax.random.key_data(key)))
         factor = random.normal(scale=n_rows**-0.5, size=(n_rows, min(rank, n_rows)))
         return cls(
@@ -169,10 +171,10 @@ class LastLayer(Adaptation):
     def __call__(self, expert: Expert, support: Samples) -> Expert:
         network: Any = expert.network  # type: ignore[attr-defined]
         features = jax.vmap(network.features)(support.x)
-        known = jax.vmap(network.head)(features)
-        missing = self._targets(support.y, known.shape[1]) - known
+        prior = jax.vmap(network.head)(features)
+        residual = self._targets(support.y, prior.shape[1]) - prior
         basis = features @ self.factor[:-1] + self.factor[-1]
-        change = self.factor @ ridge(basis, missing, jnp.exp(2.0 * self.log_noise))
+        change = self.factor @ ridge(basis, residual, jnp.exp(2.0 * self.log_noise))
         return eqx.tree_at(
             lambda e: (_head(e).weight, _head(e).bias),
             expert,
@@ -185,7 +187,7 @@ class LastLayer(Adaptation):
         return self.gain * (2.0 * jax.nn.one_hot(y, n_outputs) - 1.0)
 
 
-def _shortened(gradient: PyTree[Array]) -> PyTree[Array]:
+def _clipped(gradient: PyTree[Array]) -> PyTree[Array]:
     """Return a gradient of at most the length `LONGEST`, in the same direction."""
     square = sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(gradient))
     # Not the length itself, whose derivative at zero is infinite.

@@ -17,6 +17,8 @@ from pinfactory import networks
 
 from .tasks import Samples
 
+Pool = Literal["max", "mean", "min"]
+
 
 class Embedding(eqx.Module):
     """Maps a support set to a vector of `size` numbers."""
@@ -61,27 +63,48 @@ class Histogram(Embedding):
 
 
 class Pooled(Embedding):
-    """Features of a frozen encoder, pooled over the samples, or over those of one class.
+    """Features of every sample, pooled over all samples or over those of some classes.
 
     For images the paper takes the bottleneck of a convolutional autoencoder and its maximum over
     the positive samples (Appendix B).
+
+    Attributes
+    ----------
+    encoder
+        Maps one sample to `width` features.
+    pool
+        How features of several samples become one vector.
+    labels
+        Classes that are pooled, one after the other; all samples together if None.
+    trained
+        Whether the encoder learns with the selector, or stays as it is.
+    normalised
+        Whether the vector is scaled to a mean square of one.
     """
 
     encoder: Callable[..., Float[Array, " e"]]
     width: int = eqx.field(static=True)
-    pool: Literal["max", "mean", "min"] = eqx.field(static=True, default="max")
-    label: int | None = eqx.field(static=True, default=None)
+    pool: Pool = eqx.field(static=True, default="max")
+    labels: tuple[int, ...] | None = eqx.field(static=True, default=None)
+    trained: bool = eqx.field(static=True, default=False)
+    normalised: bool = eqx.field(static=True, default=False)
 
     @property
     def size(self) -> int:
-        return self.width
+        return self.width * (1 if self.labels is None else len(self.labels))
 
     def __call__(self, support: Samples) -> Float[Array, " e"]:
-        features = jax.lax.stop_gradient(jax.vmap(self.encoder)(support.x))
-        counts = jnp.ones(len(features), bool)
-        if self.label is not None:
-            counts = support.y == self.label
-        return pooled(features, counts, self.pool)
+        features = jax.vmap(self.encoder)(support.x)
+        if not self.trained:
+            features = jax.lax.stop_gradient(features)
+        if self.labels is None:
+            code = pooled(features, jnp.ones(len(features), bool), self.pool)
+        else:
+            classes = [pooled(features, support.y == label, self.pool) for label in self.labels]
+            code = jnp.concatenate(classes)
+        if not self.normalised:
+            return code
+        return code * jnp.sqrt(len(code) / (jnp.sum(code**2) + 1e-6))
 
 
 class SetEncoder(Embedding):
@@ -129,7 +152,7 @@ class SetEncoder(Embedding):
 def pooled(
     features: Float[Array, "k e"],
     counts: Float[Array, " k"] | Array,
-    pool: Literal["max", "mean", "min"],
+    pool: Pool,
 ) -> Float[Array, " e"]:
     """Pool the rows that count; at least one must."""
     chosen = counts[:, None]

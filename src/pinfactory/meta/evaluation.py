@@ -1,5 +1,6 @@
 """How well a hierarchy learns new tasks, and what information that takes."""
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -15,7 +16,7 @@ from pinfactory.core.families import Categorical, Family, Gaussian
 from pinfactory.core.hierarchy import Decision, Hierarchy
 from pinfactory.core.information import Information, Meter, estimate_information
 
-from .experts import Question, per_sample
+from .experts import TaskInput, per_query
 from .source import TaskSource
 from .tasks import Tasks
 
@@ -58,18 +59,18 @@ class Evaluation:
         return f"{self.mean:.4g} ± {1.96 * self.standard_error:.2g} ({len(self.scores)} tasks)"
 
 
-def answers(hierarchy: Hierarchy, question: Question, routing: Routing) -> Family:
+def answers(hierarchy: Hierarchy, x: TaskInput, routing: Routing) -> Family:
     """Return one answer for every query input of a task.
 
     By all experts, each adapted and weighted by its responsibility, or by the most responsible
     one alone, in which case no other is adapted.
     """
     if routing == "best":
-        chosen = jnp.argmax(hierarchy.select(question).log_probs)
-        answer = hierarchy.expert(chosen)(question)
+        chosen = jnp.argmax(hierarchy.select(x).log_probs)
+        answer = hierarchy.expert(chosen)(x)
         assert isinstance(answer, Family)
         return answer
-    return mixture(hierarchy(question))
+    return mixture(hierarchy(x))
 
 
 def mixture(decision: Decision) -> Family:
@@ -79,12 +80,19 @@ def mixture(decision: Decision) -> Family:
     return decision.answers.merge(jnp.broadcast_to(weights, decision.answers.batch_shape))
 
 
-def task_score(answer: Family, target: Array) -> Float[Array, ""]:
-    """Return the accuracy of class labels, or the mean squared error of numbers."""
+def task_score(
+    answer: Family, target: Array, unit: Float[Array, " d"] | None = None
+) -> Float[Array, ""]:
+    """Return the accuracy of class labels, or the mean squared error of numbers.
+
+    Errors of every output are multiplied by its `unit`. Answers that are not numbers score NaN.
+    """
     if isinstance(answer, Categorical):
-        return jnp.mean(jnp.argmax(answer.log_probs, axis=-1) == target)
+        right = jnp.mean(jnp.argmax(answer.log_probs, axis=-1) == target)
+        return jnp.where(jnp.isnan(answer.log_probs).any(), jnp.nan, right)
     assert isinstance(answer, Gaussian)
-    return jnp.mean((answer.mean - target) ** 2)
+    error = answer.mean - target
+    return jnp.mean((error if unit is None else error * unit) ** 2)
 
 
 def evaluate(
@@ -95,11 +103,12 @@ def evaluate(
     split: str = "test",
     routing: Routing = "mixture",
     seed: int = 0,
+    unit: Float[Array, " d"] | None = None,
 ) -> Evaluation:
     """Score a hierarchy on new tasks; the same seed gives the same tasks, whoever is scored."""
 
     def score(source: Source, recipes: PyTree) -> Float[Array, " n"]:
-        return _scores(hierarchy, source, recipes, routing)
+        return _scores(hierarchy, source, recipes, routing, unit)
 
     return score_tasks(score, tasks, n_tasks, split=split, seed=seed)
 
@@ -119,48 +128,59 @@ def score_tasks(
         # Always full blocks: the last, shorter one is the same program.
         scores = score(source, tasks.draw(random, block, split))
         parts.append(np.asarray(scores, float)[: n_tasks - start])
-    return Evaluation(np.concatenate(parts))
+    found = np.concatenate(parts)
+    if n_bad := np.count_nonzero(~np.isfinite(found)):
+        raise ValueError(
+            f"answers to {n_bad} of {n_tasks} tasks are not finite: `tasks` must have inputs like "
+            "those of training, and adaptation steps that do not diverge."
+        )
+    return Evaluation(found)
 
 
 def measure(
     hierarchy: Hierarchy, tasks: Tasks, n_tasks: int = 1000, *, split: str = "train", seed: int = 0
-) -> tuple[Information, float]:
-    """Return the information processed in many tasks, and I(X;Y), estimated where it must be."""
+) -> Information:
+    """Return the information processed in many tasks; I(X;Y) is estimated where it must be."""
     source, random, meter = TaskSource(tasks), np.random.default_rng(seed), None
     for _ in range(0, n_tasks, BLOCK):
         recipes = tasks.draw(random, BLOCK, split)
-        meter = _feed(meter, hierarchy, source, recipes)
+        meter = _update(meter, hierarchy, source, recipes)
     assert meter is not None
-    information = _read(meter)
-    if meter.overall is not None:
-        return information, float(information.overall)
-    return information, float(_overall(hierarchy, source, recipes))
+    information = _report(meter)
+    if meter.overall is None:
+        overall = _overall(hierarchy, source, recipes)
+        information = dataclasses.replace(information, overall=overall)
+    return information.on_host()
 
 
 def decide(hierarchy: Hierarchy, source: Source, recipes: PyTree[Array]) -> Decision:
     """Return the decisions for all query samples of a batch of tasks."""
     batch = source.batch(recipes)
-    return per_sample(jax.vmap(hierarchy)(Question(batch.support, batch.query.x)))
+    return per_query(jax.vmap(hierarchy)(TaskInput(batch.support, batch.query.x)))
 
 
 @eqx.filter_jit
 def _scores(
-    hierarchy: Hierarchy, source: Source, recipes: PyTree, routing: Routing
+    hierarchy: Hierarchy,
+    source: Source,
+    recipes: PyTree,
+    routing: Routing,
+    unit: Float[Array, " d"] | None,
 ) -> Float[Array, " n"]:
     batch = source.batch(recipes)
-    questions = Question(batch.support, batch.query.x)
-    found = jax.vmap(lambda question: answers(hierarchy, question, routing))(questions)
-    return jax.vmap(task_score)(found, batch.query.y)
+    inputs = TaskInput(batch.support, batch.query.x)
+    found = jax.vmap(lambda x: answers(hierarchy, x, routing))(inputs)
+    return jax.vmap(lambda answer, y: task_score(answer, y, unit))(found, batch.query.y)
 
 
 @eqx.filter_jit
-def _feed(meter: Meter | None, hierarchy: Hierarchy, source: Source, recipes: PyTree) -> Meter:
+def _update(meter: Meter | None, hierarchy: Hierarchy, source: Source, recipes: PyTree) -> Meter:
     decision = decide(hierarchy, source, recipes)
     return (Meter.start(decision) if meter is None else meter).update(decision)
 
 
 @eqx.filter_jit
-def _read(meter: Meter) -> Information:
+def _report(meter: Meter) -> Information:
     return meter.report()
 
 

@@ -1,191 +1,285 @@
-"""Learning to learn: one gradient step on J, for selector and experts, from a batch of tasks."""
+"""What meta-learning classifier and regressor share: training and evaluation."""
 
-from collections.abc import Callable
+from abc import abstractmethod
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
-from jaxtyping import Array, Float, Key
+import numpy as np
+from jaxtyping import Array, Float
+from sklearn.utils.validation import check_is_fitted
 
-from pinfactory.core.families import Categorical, Family
-from pinfactory.core.hierarchy import Decision, Hierarchy
-from pinfactory.core.information import BITS_PER_NAT
-from pinfactory.core.learning import Info, Utility
-from pinfactory.core.objective import free_energy, objective
-from pinfactory.core.priors import Priors
-from pinfactory.core.resources import Resource, UtilityScale
+from pinfactory import settings as check
+from pinfactory.callbacks import fingerprint
+from pinfactory.core.constraints import (
+    Constraints,
+    Fixed,
+    Resource,
+    Scheduled,
+    UtilityScale,
+)
+from pinfactory.core.hierarchy import Hierarchy, pick, stack
+from pinfactory.core.information import Information
+from pinfactory.core.learning import Learner, State, Utility
+from pinfactory.core.schedules import Schedule
+from pinfactory.core.training import Run
+from pinfactory.environment import with_library_settings
 
-from .experts import Question, per_sample
-from .tasks import Episode
+from .adaptation import GradientSteps
+from .build import build_hierarchy
+from .description import TaskDescription, rule_of_adaptation
+from .evaluation import Evaluation, Routing, evaluate, measure
+from .experts import MetaExpert, TaskInput
+from .loss import TaskLoss
+from .parameters import MetaSettings
+from .sampling import image_samples, sample_tasks
+from .scaling import Scale, ScaledTasks, moments
+from .shared import SharedHierarchy
+from .source import TaskBatches, TaskSource
+from .tasks import Episode, Samples, Tasks
 
-# What an expert learns besides gradients, such as the moments of its features.
-Observe = Callable[[Hierarchy, Episode, Categorical], Hierarchy]
-
-
-class MetaState(eqx.Module):
-    """All that changes while a hierarchy learns to learn, and what a sweep may vary.
-
-    Attributes
-    ----------
-    balance
-        Weight of a bonus on H(M), which keeps all experts in use.
-    decay
-        The part of its way to zero, along a half cosine, that the learning rate falls in a step.
-    """
-
-    hierarchy: Hierarchy
-    priors: Priors
-    resources: tuple[Resource, ...]
-    scale: UtilityScale
-    optimiser: optax.OptState
-    step: Array
-    learning_rate: Float[Array, ""]
-    decay: Float[Array, ""]
-    balance: Float[Array, ""]
-
-
-_ADAM = optax.scale_by_adam()
+# A new selector of experts that share features warms up for this share of all steps.
+WARMUP_FRACTION = 0.1
+# With a warm-up β₁ begins at so many times its value, and has it after so many warm-ups.
+FIRST_BETA, N_WARMUPS = 10.0, 5.0
+# Tasks whose selection is computed at once.
+BLOCK = 250
 
 
-class MetaLearner(eqx.Module):
-    """Gradient ascent on J, with the utility of the adapted experts on the query samples.
+class MetaSpecialist(MetaSettings):
+    """A selector of whole tasks, and experts that adapt to them."""
 
-    Section 5.1. The selector sees the support set, experts adapt to it, and both are judged by the
-    free energy on the query set.
+    @abstractmethod
+    def _utility(self) -> Utility:
+        """Return the utility that the experts are trained for."""
 
-    Utilities count in units of their own deviation. Errors of adapted experts shrink by orders of
-    magnitude while they learn: with a fixed price the selector would settle on one expert while
-    they are large, or see no difference between experts when they are small.
+    @abstractmethod
+    def _count_outputs(self, samples: Samples) -> int:
+        """Return how many outputs an expert's network needs, after checking the targets."""
 
-    Attributes
-    ----------
-    utility
-        Expected utility of an answer for a target.
-    sampled
-        Whether only one expert per task, drawn from p(m|x), learns from it. The selector still
-        learns from the free energy of all of them, which takes no gradients and keeps it from
-        settling on whichever expert happened to be first.
-    observe
-        Called after every step.
-    """
+    @abstractmethod
+    def adapt(self, X: Any, y: Any) -> Any:
+        """Fit to one task."""
 
-    utility: Utility = eqx.field(static=True)
-    sampled: bool = eqx.field(static=True, default=False)
-    observe: Observe | None = eqx.field(static=True, default=None)
+    # ------------------------------------------------------------------------------- training
 
-    def init(
-        self,
-        hierarchy: Hierarchy,
-        priors: Priors,
-        resources: tuple[Resource, ...],
-        *,
-        learning_rate: float = 1e-3,
-        decay_steps: float | None = None,
-        balance: float = 0.0,
-    ) -> MetaState:
-        """Return the state before the first step; after `decay_steps` nothing is learned."""
-        decay = 0.0 if decay_steps is None else 1.0 / decay_steps
-        return MetaState(
-            hierarchy,
-            priors,
-            resources,
-            UtilityScale(),
-            _ADAM.init(eqx.filter(hierarchy, eqx.is_inexact_array)),
-            jnp.asarray(0),
-            *map(jnp.asarray, (learning_rate, decay, balance)),
-        )
+    def fit(
+        self, tasks: Any, *, callbacks: Any = None, checkpoint: str | Path | None = None
+    ) -> "MetaSpecialist":
+        """Learn to learn tasks.
 
-    def step(self, key: Key[Array, ""], state: MetaState, batch: Episode) -> tuple[MetaState, Info]:
-        """Learn from a batch of tasks."""
-        betas = tuple(resource.beta for resource in state.resources)
-        questions = Question(batch.support, batch.query.x)
-        target = batch.query.y.reshape(-1, *batch.query.y.shape[2:])
-        weights = jnp.full(len(target), 1.0 / len(target))
+        Parameters
+        ----------
+        tasks : Tasks
+            A distribution of tasks, such as `pinfactory.meta.tasks.Sinusoids`.
+        callbacks : Callback or list of Callback, optional
+            Called after every chunk of steps, such as those of `pinfactory.callbacks`.
+        checkpoint : path, optional
+            File that is written along the way; if it exists, training goes on from it.
 
-        @eqx.filter_value_and_grad(has_aux=True)
-        def loss(hierarchy: Hierarchy) -> tuple[Array, Any]:
-            decision = self._decide(hierarchy, questions)
-            samples = per_sample(decision)
-            priors = state.priors.update(samples, weights)
-            utility = self._utility(samples.answers, target)
-            scale = state.scale.update(utility, weights[:, None] * samples.responsibilities)
-            parts = objective(samples, priors, scale(utility), betas)
-            in_use = jnp.mean(decision.selections[0].probs, axis=0)
-            value = jnp.mean(parts.value)
-            value = value + state.balance * Categorical.from_probs(in_use).entropy()
-            if self.sampled:
-                chosen = decision.selections[0].sample(key)
-                experts = self._of_chosen(
-                    hierarchy, chosen, questions, target, priors, scale, betas[-1]
-                )
-                # Adds the gradient of the chosen experts and nothing to the value.
-                value = value + experts - jax.lax.stop_gradient(experts)
-            plain = jnp.mean(jnp.sum(samples.responsibilities * utility, axis=1))
-            return -value, (parts, plain, priors, scale, decision.selections[0])
-
-        (negative, (parts, utility, priors, scale, selection)), gradient = loss(state.hierarchy)
-        direction, optimiser = _ADAM.update(gradient, state.optimiser)
-        done = jnp.clip(state.step * state.decay, 0.0, 1.0)
-        rate = state.learning_rate * 0.5 * (1.0 + jnp.cos(jnp.pi * done))
-        hierarchy = eqx.apply_updates(state.hierarchy, jax.tree.map(lambda d: -rate * d, direction))
-        if self.observe is not None:
-            hierarchy = self.observe(hierarchy, batch, selection)
-        information = tuple(jnp.mean(part) for part in parts.information)
-        resources = tuple(
-            resource.update(nats)
-            for resource, nats in zip(state.resources, information, strict=True)
-        )
-        new = MetaState(
-            hierarchy,
-            priors,
-            resources,
-            scale,
-            optimiser,
-            state.step + 1,
-            state.learning_rate,
-            state.decay,
-            state.balance,
-        )
-        bits = tuple(nats * BITS_PER_NAT for nats in information)
-        return new, Info(-negative, utility, bits, betas)
-
-    def _decide(self, hierarchy: Hierarchy, questions: Question) -> Decision:
-        """Return what all experts answer; without gradients for them if one is to be sampled."""
-        if self.sampled:
-            frozen = jax.lax.stop_gradient(eqx.filter(hierarchy.experts, eqx.is_inexact_array))
-            hierarchy = eqx.tree_at(
-                lambda h: h.experts, hierarchy, eqx.combine(frozen, hierarchy.experts)
+        Returns
+        -------
+        self
+        """
+        with self._learning():
+            seed = check.seed(self.random_state)
+            goes_on = self.warm_start and hasattr(self, "state_")
+            seen = sample_tasks(tasks, seed)
+            description = self._describe(seen, goes_on)
+            model = self.state_.model if goes_on else build_hierarchy(self, description, seed)
+            learner, state = self._start(model, description, new=not goes_on)
+            scaled = ScaledTasks(tasks, self.scale_)
+            trained = self._train(
+                learner,
+                Run.start(jax.random.key(seed)[None], stack([state])),
+                TaskSource(scaled),
+                callbacks=callbacks,
+                checkpoint=checkpoint,
+                identity={"tasks": fingerprint(*jax.tree.leaves(seen))} if checkpoint else None,
+                steps=self.max_iter,
+                batches=TaskBatches(scaled, check.integer("batch_size", self.batch_size, 1)),
+                # Images take long: callbacks and Ctrl-C should not have to wait for them.
+                chunk=100 if description.is_image else 250,
             )
-        return jax.vmap(hierarchy)(questions)
+            self.state_, self.history_ = pick(trained.run.state, 0), trained.history
+            self.n_iter_ = int(trained.run.step)
+            self.information_ = measure(self.state_.model, scaled, seed=seed)
+        return self
 
-    def _of_chosen(
-        self,
-        hierarchy: Hierarchy,
-        chosen: Array,
-        questions: Question,
-        target: Array,
-        priors: Priors,
-        scale: UtilityScale,
-        beta: Array,
-    ) -> Float[Array, ""]:
-        """Return the mean free energy of one expert for each task."""
+    def _describe(self, seen: Episode, goes_on: bool) -> TaskDescription:
+        """Store shapes and units of the tasks; a warm start keeps those it had."""
+        samples = Samples(*(part.reshape(-1, *part.shape[2:]) for part in seen.support))
+        shape, n_outputs = tuple(samples.x.shape[1:]), self._count_outputs(samples)
+        if goes_on and (shape, n_outputs) != (self.input_shape_, self.n_outputs_):
+            raise ValueError(
+                f"a warm start must have tasks with samples of shape {self.input_shape_} and "
+                f"{self.n_outputs_} outputs, as before, but got {shape} and {n_outputs}."
+            )
+        if not goes_on:
+            self.input_shape_, self.n_outputs_ = shape, n_outputs
+            self.moments_ = moments(samples)
+            x = np.asarray(self.scale_.inputs(samples.x))
+            self.x_range_ = float(x.min()), float(x.max())
+        description = self._description(self.scale_(seen.support))
+        if description.is_image:
+            image_samples(seen)
+        return description
 
-        def one(m: Array, question: Question) -> Family:
-            answer = hierarchy.expert(m)(question)
-            assert isinstance(answer, Family)
-            return answer
-
-        answers = jax.vmap(one)(chosen, questions)
-        n_queries = answers.batch_shape[1]
-        flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), answers)
-        prior = jax.tree.map(
-            lambda leaf: jnp.repeat(leaf[chosen], n_queries, axis=0), priors.stages[-1].family
+    def _description(self, support: Samples | None = None) -> TaskDescription:
+        return TaskDescription(
+            self.input_shape_,
+            self.n_outputs_,
+            self.x_range_,
+            self._utility(),
+            self._is_classification,
+            support,
         )
-        utility = scale(jax.vmap(self.utility)(flat, target))
-        return jnp.mean(free_energy(utility, flat, prior, beta))
 
-    def _utility(self, answers: Family, target: Array) -> Float[Array, "n m"]:
-        """Return the utility of every expert's answer to every query sample."""
-        return jax.vmap(jax.vmap(self.utility, in_axes=(0, None)))(answers, target)
+    def _start(
+        self, model: Hierarchy, tasks: TaskDescription, *, new: bool
+    ) -> tuple[Learner, State]:
+        """Return the learner and its state before the first step."""
+        max_iter = check.integer("max_iter", self.max_iter, 1)
+        warmup_steps = self._warmup_fraction(tasks) * max_iter if new else 0.0
+        expectation: Any = check.choice("expectation", self.expectation, ("exact", "sampled"))
+        loss = TaskLoss(
+            self._utility(),
+            jnp.asarray(check.number("balance", self.balance, 0.0)),
+            jnp.asarray(warmup_steps) if warmup_steps else None,
+            expectation,
+        )
+        priors = self._priors(tasks.like(model))
+        rate = check.number("learning_rate", self.learning_rate, 0.0)
+        learner = Learner(loss)
+        state = learner.init(
+            model,
+            Constraints(priors, self._warmed_resources(warmup_steps), UtilityScale()),
+            learning_rate=Schedule.cosine_decay(rate, max_iter),
+        )
+        return learner, state
+
+    def _warmup_fraction(self, tasks: TaskDescription) -> float:
+        if self.warmup_fraction is not None:
+            return check.number("warmup_fraction", self.warmup_fraction, 0.0, 1.0)
+        shared = rule_of_adaptation(self, tasks) == "kernel"
+        learned = self.selector == "network" and self.n_experts > 1
+        return WARMUP_FRACTION if shared and learned else 0.0
+
+    def _warmed_resources(self, warmup_steps: float) -> tuple[Resource, Resource]:
+        """Return where β₁ and β₂ come from; with a warm-up a fixed β₁ is larger at first."""
+        selector, expert = self._resources()
+        if warmup_steps and isinstance(selector, Fixed):
+            first = FIRST_BETA * selector.beta
+            steps = jnp.asarray(N_WARMUPS * warmup_steps)
+            selector = Scheduled(first, selector.beta, steps, "linear")
+        return selector, expert
+
+    def _untrained(self) -> State:
+        tasks = self._description()
+        return self._start(build_hierarchy(self, tasks, 0), tasks, new=True)[1]
+
+    # ----------------------------------------------------------------------------- evaluation
+
+    @with_library_settings
+    def evaluate(
+        self,
+        tasks: Tasks,
+        n_tasks: int = 1000,
+        *,
+        split: str = "test",
+        inner_steps: int | None = None,
+        routing: Routing = "mixture",
+        seed: int = 0,
+    ) -> Evaluation:
+        """Adapt to many new tasks and score the answers to their query samples.
+
+        Parameters
+        ----------
+        tasks : Tasks
+            A distribution of tasks.
+        n_tasks : int, default=1000
+            How many tasks.
+        split : {"train", "validation", "test"}, default="test"
+            Which of them.
+        inner_steps : int, optional
+            Gradient steps of the adaptation, if another number than in training; 0 shows what
+            the choice of the expert alone gives.
+        routing : {"mixture", "best"}, default="mixture"
+            Who answers: all experts weighted by their responsibility for the task, or the most
+            responsible one alone.
+        seed : int, default=0
+            Which tasks: the same for the same seed, so that learners are compared on the same.
+
+        Returns
+        -------
+        Evaluation
+            Mean, standard error and 95 % confidence interval of the accuracy or the mean squared
+            error (in the data's own units, mean over outputs), and the score of every task.
+        """
+        return evaluate(
+            self.hierarchy(inner_steps),
+            ScaledTasks(tasks, self.scale_),
+            check.integer("n_tasks", n_tasks, 2),
+            split=split,
+            routing=check.choice("routing", routing, ("mixture", "best")),
+            seed=seed,
+            unit=self.scale_.y_deviation,
+        )
+
+    @with_library_settings
+    def information(
+        self, tasks: Tasks, n_tasks: int = 1000, *, split: str = "test", seed: int = 0
+    ) -> Information:
+        """Return the bits of selector and experts in new tasks; arguments as in `evaluate`."""
+        scaled = ScaledTasks(tasks, self.scale_)
+        return measure(self.hierarchy(), scaled, n_tasks, split=split, seed=seed)
+
+    @with_library_settings
+    def responsibilities(self, X: Any, y: Any) -> np.ndarray:
+        """Return p(m|support set), one number for each expert.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, …) or (n_tasks, n_samples, …)
+            Inputs of the support set of one task, or of many.
+        y : array-like of shape (n_samples, …) or (n_tasks, n_samples, …)
+            Their targets. In many tasks classes are numbers from 0 on.
+
+        Returns
+        -------
+        ndarray of shape (n_experts,) or (n_tasks, n_experts)
+        """
+        check_is_fitted(self)
+        if np.ndim(X) == len(self.input_shape_) + 1:
+            return self.adapt(X, y).responsibilities_
+        support = Samples(jnp.asarray(X), jnp.asarray(y))
+        return np.asarray(_select(self.state_.model, self.scale_, support), float)
+
+    def hierarchy(self, inner_steps: int | None = None) -> Hierarchy:
+        """Return selector and experts, if asked with another number of gradient steps."""
+        check_is_fitted(self)
+        model = self.state_.model
+        if inner_steps is None:
+            return model
+        steps = check.integer("inner_steps", inner_steps, 0)
+        if isinstance(model, SharedHierarchy):
+            return model.with_steps(steps)
+        assert isinstance(model.experts, MetaExpert)
+        rule = model.experts.adaptation
+        if not isinstance(rule, GradientSteps):
+            raise ValueError(
+                "`inner_steps` must be None where experts do not adapt by gradient steps, but got "
+                f"{inner_steps!r} with adaptation={self.adaptation!r}."
+            )
+        return eqx.tree_at(lambda h: h.experts.adaptation, model, rule.with_steps(steps))
+
+
+@eqx.filter_jit
+def _select(hierarchy: Hierarchy, scale: Scale, support: Samples) -> Float[Array, "n m"]:
+    def one(support: Samples) -> Float[Array, " m"]:
+        support = scale(support)
+        return hierarchy.select(TaskInput(support, support.x)).probs
+
+    return jax.lax.map(one, support, batch_size=BLOCK)

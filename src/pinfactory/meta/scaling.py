@@ -3,11 +3,10 @@
 from typing import Any
 
 import equinox as eqx
-import jax
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from .tasks import Episode, Samples, Tasks
+from .tasks import Episode, Samples, Tasks, as_episode
 
 
 class Scale(eqx.Module):
@@ -17,11 +16,6 @@ class Scale(eqx.Module):
     x_deviation: Float[Array, " d"]
     y_mean: Float[Array, " t"]
     y_deviation: Float[Array, " t"]
-
-    @classmethod
-    def of(cls, samples: Samples) -> "Scale":
-        """Measure samples; images and class labels keep their units."""
-        return cls(*map(jax.device_put, (*_moments(samples.x), *_moments(samples.y))))
 
     def __call__(self, samples: Samples) -> Samples:
         """Return the samples in standard units."""
@@ -35,12 +29,18 @@ class Scale(eqx.Module):
         return (x - self.x_mean) / self.x_deviation
 
 
+def moments(samples: Samples) -> tuple[np.ndarray, ...]:
+    """Return mean and deviation of inputs and of targets; images and class labels keep units."""
+    return (*_moments(samples.x), *_moments(samples.y))
+
+
 def _moments(values: Any) -> tuple[np.ndarray, np.ndarray]:
     values = np.asarray(values)
     if values.ndim != 2 or not np.issubdtype(values.dtype, np.floating):
         return np.zeros(1, np.float32), np.ones(1, np.float32)
-    deviation = values.std(axis=0)
-    return values.mean(axis=0), np.where(deviation > 0, deviation, 1.0).astype(np.float32)
+    # In double precision, in which squares of large numbers do not overflow.
+    mean, deviation = values.mean(axis=0, dtype=float), values.std(axis=0, dtype=float)
+    return mean.astype(np.float32), np.where(deviation > 0, deviation, 1.0).astype(np.float32)
 
 
 class ScaledTasks(eqx.Module):
@@ -55,5 +55,5 @@ class ScaledTasks(eqx.Module):
 
     def build(self, recipe: PyTree[Array]) -> Episode:
         """Return the samples in standard units."""
-        support, query = self.tasks.build(recipe)
+        support, query = as_episode(self.tasks.build(recipe))
         return Episode(self.scale(support), self.scale(query))

@@ -8,7 +8,7 @@ from jaxtyping import Array, PyTree
 
 from pinfactory.core.batches import Source
 
-from .tasks import Episode, Tasks
+from .tasks import Episode, Tasks, as_episode, draw_recipes
 
 
 class TaskSource(Source):
@@ -18,11 +18,11 @@ class TaskSource(Source):
 
     def batch(self, chosen: PyTree[Array]) -> Episode:
         """Return episodes with a leading axis of tasks."""
-        return jax.vmap(self.tasks.build)(chosen)
+        return jax.vmap(lambda recipe: as_episode(self.tasks.build(recipe)))(chosen)
 
 
-class Recipes:
-    """Draws the recipes of the tasks of each step; tasks never repeat unless their source does.
+class TaskBatches:
+    """Draws the recipes of the tasks of each step (a `core.batches.Batches`).
 
     Recipes depend on the replica's seed and the number of the step alone, so that neither a
     resume nor the length of a chunk changes them.
@@ -36,10 +36,10 @@ class Recipes:
 
     def __call__(self, seeds: Sequence[Sequence[int]], start: int, n_steps: int) -> PyTree:
         return jax.tree.map(
-            lambda *leaves: np.stack(leaves), *(self._of(seed, start, n_steps) for seed in seeds)
+            lambda *leaves: np.stack(leaves), *(self._steps(seed, start, n_steps) for seed in seeds)
         )
 
-    def _of(self, seed: Sequence[int], start: int, n_steps: int) -> PyTree:
+    def _steps(self, seed: Sequence[int], start: int, n_steps: int) -> PyTree:
         blocks = range(start // self.BLOCK, -(-(start + n_steps) // self.BLOCK))
         first = start - blocks[0] * self.BLOCK
 
@@ -52,4 +52,4 @@ class Recipes:
 
     def _block(self, seed: Sequence[int], block: int) -> PyTree:
         random = np.random.default_rng([*seed, block])
-        return self.tasks.draw(random, self.BLOCK * self.batch_size)
+        return draw_recipes(self.tasks, random, self.BLOCK * self.batch_size)

@@ -9,6 +9,7 @@ supplies, so that loading a file, even a hostile one, runs no code from it.
 store the models whose class was given a kind with `register`.
 """
 
+from ._atomic import atomic_write
 from ._container import read_manifest
 from ._errors import (
     DamagedFileError,
@@ -21,7 +22,7 @@ from ._errors import (
 )
 from ._json import from_json, to_json
 from ._manifest import ArraySpec, Manifest
-from ._registry import Storable, load, register, save_model
+from ._registry import Storable, check_scale, load, register, save_model, set_attributes
 from ._tree import load_tree, save_tree
 
 __all__ = [
@@ -35,6 +36,8 @@ __all__ = [
     "Storable",
     "UnknownKindError",
     "UnsupportedVersionError",
+    "atomic_write",
+    "check_scale",
     "from_json",
     "load",
     "load_tree",
@@ -42,5 +45,6 @@ __all__ = [
     "register",
     "save_model",
     "save_tree",
+    "set_attributes",
     "to_json",
 ]

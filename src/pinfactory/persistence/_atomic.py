@@ -3,6 +3,7 @@
 import contextlib
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from typing import IO, TypeAlias
 
@@ -15,7 +16,8 @@ def atomic_write(path: FilePath) -> Iterator[IO[bytes]]:
 
     The content is written to a temporary file in the same directory, forced to the disk, and
     renamed. If anything fails on the way, an interrupt too, the temporary file is removed and a
-    file that was there before stays as it was. A link is followed, not replaced.
+    file that was there before stays as it was. A link is followed, not replaced. The permissions
+    of a file that is replaced are kept.
     """
     target = os.path.realpath(path)
     directory = os.path.dirname(target)
@@ -27,6 +29,8 @@ def atomic_write(path: FilePath) -> Iterator[IO[bytes]]:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
+        with contextlib.suppress(FileNotFoundError):
+            os.chmod(temporary, stat.S_IMODE(os.stat(target).st_mode))
         os.replace(temporary, target)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):

@@ -1,7 +1,7 @@
 """The file itself: a zip of a JSON manifest and one safetensors member.
 
-Everything a file says is checked before it is used, and no size that it states is believed
-before it is compared with the size of the file.
+Everything a file says is checked before it is used: no size that it states is used before it is
+compared with the size of the file.
 """
 
 import os
@@ -29,6 +29,8 @@ from ._manifest import (
 MANIFEST, ARRAYS = "manifest.json", "arrays.safetensors"
 
 _ENCRYPTED = 0x1
+# What an archive of no members is, and how every archive without a comment begins its last part.
+_END = b"PK\x05\x06" + bytes(18)
 _MAGIC = {
     b"\x93NUMPY": "a NumPy .npy file",
     b"\x89HDF\r\n\x1a\n": "an HDF5 file",
@@ -131,8 +133,12 @@ def _members(
             f"{path} must be a pinfactory file, but it is a zip that {what} and no {MANIFEST}"
         )
     size = os.fstat(stream.fileno()).st_size
+    stream.seek(max(0, size - len(_END)))
+    end = stream.read()
     if (
         len(set(names)) < len(names)
+        # The end of a zip without a comment, and nothing after it.
+        or not (end.startswith(_END[:4]) and end.endswith(_END[-2:]))
         # A truncated file may end with a whole archive that was data of the full one.
         or min(info.header_offset for info in infos) != 0
         or any(info.compress_type != zipfile.ZIP_STORED for info in infos)

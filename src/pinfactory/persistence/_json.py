@@ -5,6 +5,7 @@ starts with `$`; a mapping that could be mistaken for one, or whose keys are not
 `{"$dict": [[key, value], …]}`.
 """
 
+import datetime
 import math
 import re
 from collections.abc import Mapping
@@ -23,6 +24,8 @@ _NUMBERS = frozenset(
     np.dtype(name).name
     for name in ("bool", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
 )
+# What NumPy calls dates and durations, such as datetime64[ns] or timedelta64[25s].
+_DATES = re.compile(r"(datetime|timedelta)64(\[\d{0,9}(Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\])?")
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
@@ -33,7 +36,7 @@ def to_json(value: object, where: str = "value") -> JSON:
     ----------
     value
         None, bool, int, float (nan and infinities too), str, list, tuple, mapping, NumPy scalar,
-        or NumPy array of numbers, strings or such objects; nested at will, up to 64 levels.
+        or NumPy array of numbers, strings, dates or such objects; nested at will, up to 64 levels.
     where
         How errors name the value.
 
@@ -55,7 +58,7 @@ def from_json(value: JSON) -> Any:
     """
     try:
         return _decode(value, 0)
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise DamagedFileError(
             f"the JSON value must be one that to_json wrote, but got: {error}"
         ) from error
@@ -82,10 +85,22 @@ def _encode(value: object, where: str, depth: int) -> JSON:
         return {"$dict": [[k, v] for k, v in zip(keys, values, strict=True)]}
     if isinstance(value, np.str_):
         return {"$scalar": ["str", _text(str(value), where)]}
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        return {"$scalar": [value.dtype.name, int(value.view(np.int64))]}
     if isinstance(value, np.generic) and value.dtype.name in _NUMBERS:
         return {"$scalar": [value.dtype.name, _encode(value.item(), where, depth + 1)]}
     if type(value) is np.ndarray:
         return {"$array": _encode_array(value, where, depth)}
+    if isinstance(value, np.random.RandomState | np.random.Generator):
+        raise NotStorableError(
+            f"{where} must be an int or None to be stored in a model file, but got "
+            f"{_describe(value)}; call set_params(random_state=0) before saving"
+        )
+    if isinstance(value, datetime.date | datetime.time | datetime.timedelta):
+        raise NotStorableError(
+            f"{where} must be a NumPy date (numpy.datetime64) or text to be stored in a model "
+            f"file, but got {_describe(value)}; fit with y.astype('datetime64[s]') or y.astype(str)"
+        )
     raise NotStorableError(
         f"{where} must be None, a bool, number, string, list, tuple, mapping, NumPy scalar or NumPy"
         f" array to be stored in a model file, but got {_describe(value)}"
@@ -93,9 +108,9 @@ def _encode(value: object, where: str, depth: int) -> JSON:
 
 
 def _encode_array(array: np.ndarray, where: str, depth: int) -> list[Any]:
-    if array.dtype.kind not in "UO" and array.dtype.name not in _NUMBERS:
+    if array.dtype.kind not in "UOMm" and array.dtype.name not in _NUMBERS:
         raise NotStorableError(
-            f"{where} must be an array of numbers, strings or objects, but got {array.dtype}"
+            f"{where} must be an array of numbers, strings, dates or objects, but got {array.dtype}"
         )
     if array.nbytes > _MAX_ARRAY_BYTES:
         raise NotStorableError(
@@ -105,6 +120,8 @@ def _encode_array(array: np.ndarray, where: str, depth: int) -> list[Any]:
     dtype = {"U": f"<U{array.dtype.itemsize // 4}", "O": "object"}.get(
         array.dtype.kind, array.dtype.name
     )
+    if array.dtype.kind in "Mm":
+        array = array.astype(array.dtype.newbyteorder("=")).view(np.int64)
     items = [_encode(v, f"{where}[{i}]", depth + 1) for i, v in enumerate(array.ravel().tolist())]
     return [dtype, list(array.shape), items]
 
@@ -139,9 +156,9 @@ def _decode(value: JSON, depth: int) -> Any:
         return {_decode(k, depth + 1): _decode(v, depth + 1) for k, v in content}
     if tag == "$scalar":
         dtype, item = content
-        return (
-            np.str_(item) if dtype == "str" else _array(dtype, (), [_decode(item, depth + 1)])[()]
-        )
+        if dtype == "str":
+            return np.str_(item)
+        return _array(dtype, (), [_decode(item, depth + 1)])[()]
     if tag == "$array":
         dtype, shape, items = content
         return _array(dtype, shape, [_decode(v, depth + 1) for v in items])
@@ -149,13 +166,15 @@ def _decode(value: JSON, depth: int) -> Any:
 
 
 def _array(name: str, shape: Any, items: list[Any]) -> np.ndarray:
+    dated = _DATES.fullmatch(name) is not None
     # With more digits the item size overflows in some versions of NumPy.
-    if name not in _NUMBERS and name != "object" and not re.fullmatch(r"<U\d{1,8}", name):
+    text = re.fullmatch(r"<U\d{1,8}", name)
+    if name not in _NUMBERS and name != "object" and not text and not dated:
         raise ValueError(f"unknown dtype {name!r}")
-    dtype = np.dtype(name)
+    dtype = np.dtype("int64" if dated else name)
     if dtype.itemsize * len(items) > _MAX_ARRAY_BYTES or math.prod(shape) != len(items):
         raise ValueError(f"{len(items)} items do not fill a {name} array of shape {shape}")
     flat = np.empty(len(items), dtype)
     for i, item in enumerate(items):  # a slice would broadcast objects that are sequences
         flat[i] = item
-    return flat.reshape(shape)
+    return (flat.view(name) if dated else flat).reshape(shape)

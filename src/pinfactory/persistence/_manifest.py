@@ -99,7 +99,7 @@ def manifest_to_text(kind: str, meta: Mapping[str, Any], specs: Mapping[str, Arr
 
 
 def manifest_from_text(text: bytes, path: FilePath) -> Manifest:
-    """Read a manifest, believing nothing; `path` is for the errors."""
+    """Read a manifest and check all of it; `path` is for the errors."""
     try:
         data = json.loads(
             text.decode(), parse_constant=_refuse_constant, object_pairs_hook=_unique_keys

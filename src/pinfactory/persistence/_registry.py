@@ -4,16 +4,20 @@ The table is filled by the classes themselves. A file only names a kind; it can 
 class or a module to import.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
+import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PyTree
 
+from pinfactory.allocation import limited
+
 from ._atomic import FilePath
-from ._container import read
+from ._container import read, write
 from ._errors import DamagedFileError, ModelFileError, NotStorableError, UnknownKindError
-from ._tree import fill, save_tree
+from ._tree import fill, stored_arrays
 
 
 @runtime_checkable
@@ -30,22 +34,37 @@ class Storable(Protocol):
         ...
 
 
+# A model may be built from this many numbers for each in its file, and a few for a small file.
+SHARE, SPARE = 4, 2**16
+# The largest number in an array of single precision.
+LARGEST = 1e18
+# What building a model from settings that make no sense may raise. A missing package
+# (ImportError), a file system that fails (OSError) and an unknown environment are not the file's.
+_BUILDING_ERRORS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 _classes: dict[str, type[Any]] = {}
 # Where our own kinds register themselves, so that a file can be loaded before its module is.
 _MODULES = {
     "SpecialistClassifier": "pinfactory.estimators",
     "SpecialistRegressor": "pinfactory.estimators",
     "SpecialistMixture": "pinfactory.estimators",
-    "SpecialistAgent": "pinfactory.rl._agent",
+    "SpecialistAgent": "pinfactory.rl.agent",
     "MetaSpecialistRegressor": "pinfactory.meta",
     "MetaSpecialistClassifier": "pinfactory.meta",
     "MetaSpecialistAgent": "pinfactory.rl.meta",
-    "ImageSpecialists": "pinfactory.vision",
-    "MAML": "pinfactory.baselines._gradient",
-    "ANIL": "pinfactory.baselines._gradient",
-    "MatchingNetworks": "pinfactory.baselines._metric",
-    "PrototypicalNetworks": "pinfactory.baselines._metric",
-    "PreTraining": "pinfactory.baselines._pretraining",
+    "MAML": "pinfactory.baselines.gradient",
+    "ANIL": "pinfactory.baselines.gradient",
+    "MatchingNetworks": "pinfactory.baselines.metric",
+    "PrototypicalNetworks": "pinfactory.baselines.metric",
+    "PreTraining": "pinfactory.baselines.pretraining",
 }
 _Model = TypeVar("_Model")
 
@@ -88,13 +107,19 @@ def save_model(model: Storable, path: FilePath) -> None:
     Raises
     ------
     NotStorableError
-        If the class itself (not a parent) is not registered, or a part of the model cannot be
-        stored, such as a parameter that is a function.
+        If the class itself (not a parent) is not registered, an array holds NaN, or a part of the
+        model cannot be stored, such as a parameter that is a function.
     """
     for kind, cls in _classes.items():
         if cls is type(model):
             meta, tree = model._to_file()
-            save_tree(path, tree, kind=kind, meta=meta)
+            specs, arrays = stored_arrays(tree)
+            if strange := _not_finite(cls, arrays):
+                raise NotStorableError(
+                    f"{strange} must hold finite numbers of moderate size for the model to be "
+                    "saved; its training has failed"
+                )
+            write(path, kind, meta, specs, arrays)
             return
     raise NotStorableError(
         f"model must be of a registered class to be saved, but got {type(model).__qualname__}; "
@@ -124,13 +149,81 @@ def load(path: FilePath) -> Any:
             f"{path} holds a {manifest.kind!r}, but load must be given one of {sorted(_classes)}; "
             "import the module that defines this model first, or use load_tree"
         )
+    if strange := _not_finite(_classes[manifest.kind], arrays):
+        raise DamagedFileError(f"{path}: {strange} must hold finite numbers of moderate size")
     try:
-        return _classes[manifest.kind]._from_file(
-            manifest.meta, lambda like: fill(path, manifest, arrays, like)
-        )
+        # Settings that ask for more than the file holds cannot be those of its model.
+        most = SPARE + SHARE * sum(array.size for array in arrays.values())
+        with limited(most), np.errstate(all="ignore"):
+            return _classes[manifest.kind]._from_file(
+                manifest.meta, lambda like: fill(path, manifest, arrays, like)
+            )
     except ModelFileError:
         raise
-    except (KeyError, TypeError, ValueError) as error:
+    except _BUILDING_ERRORS as error:
         raise DamagedFileError(
             f"{path} must describe a {manifest.kind!r}, but building it fails: {error!r}"
         ) from error
+
+
+def set_attributes(
+    model: object,
+    values: Any,
+    declared: Collection[str],
+    optional: Collection[str] = ("feature_names_in_",),
+) -> None:
+    """Set the attributes that a model is known to have to values from a file.
+
+    Raises
+    ------
+    DamagedFileError
+        If a name is not among those declared, or one of them is missing that is not optional.
+    """
+    names = set(values) if type(values) is dict else {str(values)}
+    if not set(declared) - set(optional) <= names <= set(declared):
+        raise DamagedFileError(
+            f"the attributes of a {type(model).__name__} must be {sorted(declared)}, "
+            f"but the file has {sorted(map(str, names))}"
+        )
+    for name, value in values.items():
+        setattr(model, name, value)
+
+
+def check_scale(mean: Any, scale: Any) -> None:
+    """Check that `mean` and `scale` from a file can standardise features.
+
+    Raises
+    ------
+    DamagedFileError
+        If they are not finite numbers, one for each feature, or a scale is not above zero.
+    """
+    parts = [np.asarray(part) for part in (mean, scale)]
+    if (
+        any(part.dtype.kind != "f" or part.ndim != 1 for part in parts)
+        or len(parts[0]) != len(parts[1])
+        or not np.isfinite(parts).all()
+        or not (parts[1] > 0.0).all()
+    ):
+        raise DamagedFileError(
+            f"means and scales must be finite, the scales above zero, but the file has {mean!r} "
+            f"and {scale!r}"
+        )
+
+
+def _not_finite(cls: type[Any], arrays: Mapping[str, np.ndarray]) -> str | None:
+    """Return the name of an array that a trained model cannot have, if there is one.
+
+    Numbers are finite, and in single precision so small that their squares are finite, too. Arrays
+    whose names a class lists as `_may_be_minus_infinity` may hold −∞, such as a log-probability.
+    """
+    for name, array in arrays.items():
+        if jnp.issubdtype(array.dtype, jnp.floating):
+            numbers = array[array != -np.inf] if name in _exempt(cls) else array
+            most = LARGEST if array.dtype != np.float64 else np.inf
+            if not (np.isfinite(numbers) & (np.abs(numbers) <= most)).all():
+                return name
+    return None
+
+
+def _exempt(cls: type[Any]) -> Collection[str]:
+    return getattr(cls, "_may_be_minus_infinity", ())

@@ -48,6 +48,11 @@ def save_tree(
     >>> load_tree(path, {"step": 0, "w": jnp.zeros(2)}, kind="checkpoint")
     {'step': 3, 'w': Array([0., 1.], dtype=float32)}
     """
+    write(path, kind, meta or {}, *stored_arrays(tree))
+
+
+def stored_arrays(tree: PyTree) -> tuple[dict[str, ArraySpec], dict[str, np.ndarray]]:
+    """Return what a file says of the arrays of a tree, and the arrays, by their paths."""
     specs: dict[str, ArraySpec] = {}
     arrays: dict[str, np.ndarray] = {}
     for key_path, leaf in jax.tree_util.tree_leaves_with_path(tree):
@@ -57,7 +62,7 @@ def save_tree(
         if name in specs:
             raise NotStorableError(f"each leaf must have its own path, but two are called {name}")
         specs[name], arrays[name] = spec, _to_storage(name, spec, leaf)
-    write(path, kind, meta or {}, specs, arrays)
+    return specs, arrays
 
 
 def load_tree(path: FilePath, like: PyTree, *, kind: str) -> PyTree:

@@ -7,7 +7,7 @@ from ._curve import draw_curve
 from ._density import DensityDisplay
 from ._information import InformationDisplay
 from ._partition import PartitionDisplay
-from ._style import expert_colours
+from .style import expert_colours
 
 __all__ = [
     "DensityDisplay",

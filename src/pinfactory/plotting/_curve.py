@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._style import GREY, INK, expert_colours, new_axes, tidy
+from .style import GREY, INK, expert_colours, new_axes, tidy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from ._grid import feature_indices, feature_names, reach
-from ._style import GREY, INK, figure_of, new_axes, tidy
+from .style import GREY, INK, figure_of, new_axes, tidy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,11 +1,12 @@
 """How many bits: `InformationDisplay`."""
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sklearn.utils.validation import check_is_fitted
 
-from ._style import GREY, INK, expert_colours, figure_of, new_axes, tidy
+from .style import GREY, INK, expert_colours, figure_of, new_axes, tidy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,8 +23,8 @@ class InformationDisplay:
 
     Parameters
     ----------
-    information : CommitteeInformation or MixtureInformation
-        As in the attribute `information_` of a committee or mixture.
+    information : Information
+        As in the attribute `information_` of every learner.
 
     Attributes
     ----------
@@ -69,7 +70,10 @@ class InformationDisplay:
         return self
 
     def _draw_stages(self, ax: "Axes") -> None:
-        stages = self.information.stages()
+        told = self.information
+        stages = {"selector\nI(X;M)": told.selector, "experts\nI(X;Y|M)": told.experts}
+        if not math.isnan(told.overall):
+            stages["overall\nI(X;Y)"] = told.overall
         values = list(stages.values())
         colours = [INK, INK, GREY][: len(values)]
         _bars(ax, values, colours, [f"{value:.2f}" for value in values])
@@ -91,7 +95,7 @@ class InformationDisplay:
         shares.set_yticks(range(n_experts), [f"expert {m}" for m in range(n_experts)])
         bits.set_yticks([])
         shares.set_xlabel("share of the inputs p(m), %")
-        bits.set_xlabel(measured.per_expert_label)
+        bits.set_xlabel("bits for each input it handles")
         shares.set_title(
             f"Each expert (as {measured.effective_experts:.1f} equally busy ones)",
             loc="left",

@@ -10,7 +10,7 @@ from sklearn.base import is_classifier, is_regressor
 from sklearn.utils.validation import check_is_fitted
 
 from ._grid import feature_indices, feature_names, reach
-from ._style import GREY, INK, expert_colours, figure_of, new_axes, tidy
+from .style import GREY, INK, expert_colours, figure_of, new_axes, tidy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,5 +1,15 @@
-"""One page that shows all experiments of a folder: figures, numbers and what was promised."""
+"""Results for readers: one page that shows all experiments of a folder, and tables for the docs."""
 
+from ._format import duration, number
 from ._page import write_page
+from ._tables import Cells, find_measure, format_measure, table
 
-__all__ = ["write_page"]
+__all__ = [
+    "Cells",
+    "duration",
+    "find_measure",
+    "format_measure",
+    "number",
+    "table",
+    "write_page",
+]

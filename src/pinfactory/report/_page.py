@@ -1,19 +1,22 @@
 """From the files of a folder to one HTML page that stands alone."""
 
-import base64
-import json
-import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from html import escape
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
-from pinfactory.experiments._registry import Listing
-from pinfactory.experiments._storage import write
+from pinfactory.experiments import Kind, Listing, read_checked, read_result, write_file
+
+from ._format import duration, number
 
 _HERE = Path(__file__).parent
+# What may stand in a data address as it is; line breaks, quotes, %, & and # may not.
+_SAFE = " !$'()*+,-./:;<=>?@[]^_{|}~"
 
 
 @dataclass(frozen=True)
@@ -24,21 +27,28 @@ class Entry:
     ----------
     name
         The experiment.
+    kind
+        Figure or benchmark.
     result
         The content of its result.json; empty if it was not run.
-    figure
-        Its figure as a data address.
+    figure, opening
+        Its figure, and the picture of its claim, as data addresses.
     explorer
         Its interactive part as HTML.
     remark
         Why there is no result.
+    title
+        Its title, if there is no result that has it.
     """
 
     name: str
+    kind: Kind
     result: dict[str, Any]
     figure: str = ""
+    opening: str = ""
     explorer: str = ""
     remark: str = ""
+    title: str = ""
 
     @property
     def status(self) -> str:
@@ -63,34 +73,39 @@ class Entry:
         return [m for m in self.result.get("measures", []) if not _stands_beside(m)]
 
     @property
-    def targets(self) -> str:
-        """Return how many targets are met, such as "3 of 4"."""
-        judged = [m["passed"] for m in self.judged if m["passed"] is not None]
-        return f"{sum(judged)} of {len(judged)}" if judged else "–"
+    def first(self) -> dict[str, Any] | None:
+        """Return the number that stands for all: one of the paper's, one promised, or the first."""
+        measures = self.result.get("measures", [])
+        for name in ("paper", "target"):
+            for measure in measures:
+                if measure[name] is not None:
+                    return measure
+        return measures[0] if measures else None
 
 
 def _stands_beside(measure: dict[str, Any]) -> bool:
-    return measure["target"] is not None or measure["paper"] is not None
+    return any(measure[name] is not None for name in ("target", "paper", "paper_method"))
 
 
 def write_page(out: Path, listings: Sequence[Listing]) -> Path:
     """Write `out`/index.html from whatever experiments have left in the folder; return its path.
 
-    The page needs no network: pictures and scripts are inside.
+    The page needs no network: pictures and scripts are inside. Files that are not as the run left
+    them are not shown.
 
     Parameters
     ----------
     out
         Folder that `pinfactory reproduce` has written to.
     listings
-        All experiments, in the order of the page.
+        All experiments, in the order of the page. Benchmarks that were not run are left out.
     """
     try:
         from jinja2 import Environment, FileSystemLoader, StrictUndefined
-        from plotly.offline import get_plotlyjs
     except ImportError as error:
         raise ImportError("The page needs pip install 'pinfactory[report]'.") from error
     entries = [_entry(out, listing) for listing in listings]
+    entries = [entry for entry in entries if entry.result or entry.kind == "figure"]
     jinja = Environment(
         loader=FileSystemLoader(_HERE),
         autoescape=True,
@@ -98,57 +113,48 @@ def write_page(out: Path, listings: Sequence[Listing]) -> Path:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    jinja.filters |= {"number": number, "duration": duration}
+    jinja.filters |= {"number": number, "duration": duration, "prose": prose}
     page = jinja.get_template("page.html.j2").render(
         entries=entries,
-        plotly=get_plotlyjs() if any(entry.explorer for entry in entries) else "",
+        opening=next((entry for entry in entries if entry.opening), None),
+        measures=[m for entry in entries for m in entry.result.get("measures", [])],
         made=datetime.now(UTC),
         version=version("pinfactory"),
     )
     path = out / "index.html"
-    write(path, page.encode())
+    write_file(path, page.encode())
     return path
 
 
 def _entry(out: Path, listing: Listing) -> Entry:
     folder = out / listing.name
-    try:
-        result = json.loads((folder / "result.json").read_bytes())
-    except (FileNotFoundError, json.JSONDecodeError):
-        return Entry(listing.name, {}, remark=listing.remark or "was not run")
+    result = read_result(folder / "result.json")
+    if result is None or result["name"] != listing.name:
+        damaged = (folder / "result.json").exists()
+        remark = "its result is damaged: run it again" if damaged else "was not run"
+        title = getattr(listing.experiment, "TITLE", listing.name)
+        return Entry(listing.name, listing.kind, {}, remark=listing.remark or remark, title=title)
     if result["error"]:
-        return Entry(listing.name, result)
-    figure = base64.b64encode((folder / "figure.svg").read_bytes()).decode()
-    explorer = folder / "explore.html"
+        return Entry(listing.name, listing.kind, result)
+    figure = read_checked(folder, result, "figure.svg")
+    explorer = read_checked(folder, result, "explore.html")
     return Entry(
         listing.name,
+        listing.kind,
         result,
-        f"data:image/svg+xml;base64,{figure}",
-        explorer.read_text(encoding="utf-8") if explorer.exists() else "",
+        address(figure),
+        address(read_checked(folder, result, "opening.svg")),
+        explorer.decode() if explorer else "",
     )
 
 
-def number(value: float | None) -> str:
-    """Return a number with the digits that a reader needs."""
-    if value is None:
-        return "–"
-    value = 0.0 if abs(value) < 1e-9 else value
-    size = abs(value)
-    if size >= 1000:
-        text = f"{value:,.0f}"
-    elif size >= 10:
-        text = f"{value:.{3 - math.floor(math.log10(size))}f}"
-    elif size >= 5e-4 or size == 0:
-        text = f"{value:.3f}"
-    else:
-        text = f"{value:.0e}"
-    return text.replace("-", "−")
+def address(svg: bytes | None) -> str:
+    """Return a picture as an address that holds it; base64 would make it a third larger."""
+    return f"data:image/svg+xml,{quote(svg, safe=_SAFE)}" if svg else ""
 
 
-def duration(seconds: float) -> str:
-    """Return a time as seconds, minutes or hours."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
+def prose(text: str) -> Any:
+    """Return text as HTML in which what stands between backticks is code."""
+    from markupsafe import Markup
+
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text, quote=False)))

@@ -1,29 +1,28 @@
-"""Reinforcement learning: environments, rollouts, advantages and the agent."""
+"""Reinforcement learning: environments, rollouts, PPO and the agent."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ._agent import SpecialistAgent
-    from ._errors import EnvironmentFault
-    from ._information import AgentInformation
-    from ._many import train_agents
-    from ._play import Episodes
-    from ._watching import Evaluation
+    from .agent import SpecialistAgent
+    from .callbacks import EvalCallback
+    from .errors import EnvironmentFault
+    from .evaluate import EpisodeResults, Evaluation
+    from .replicas import train_agents
 
-_HOMES = {
-    "AgentInformation": "_information",
-    "EnvironmentFault": "_errors",
-    "Episodes": "_play",
-    "Evaluation": "_watching",
-    "SpecialistAgent": "_agent",
-    "train_agents": "_many",
+_MODULES = {
+    "EnvironmentFault": "errors",
+    "EpisodeResults": "evaluate",
+    "EvalCallback": "callbacks",
+    "Evaluation": "evaluate",
+    "SpecialistAgent": "agent",
+    "train_agents": "replicas",
 }
 
 __all__ = [
-    "AgentInformation",
     "EnvironmentFault",
-    "Episodes",
+    "EpisodeResults",
+    "EvalCallback",
     "Evaluation",
     "SpecialistAgent",
     "train_agents",
@@ -32,6 +31,6 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import what is asked for when it is asked for: environments alone need no agent."""
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

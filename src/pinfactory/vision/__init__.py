@@ -1,23 +1,22 @@
-"""Convolutional networks for small images, fast on ordinary processors."""
+"""Convolutional networks for small images, fast on ordinary processors.
 
-from ._adapted import AdaptedImages
-from ._autoencoder import Autoencoder, train_autoencoder
-from ._blocks import SAMPLES, FourBlocks, OneBlock
-from ._convolution import Convolution, average_pool, max_pool, patches
-from ._experts import one_block_experts
-from ._image_specialists import ImageSpecialists
+Images have the shape (height, width), or (height, width, channels) for one or more colours.
+"""
+
+from .autoencoder import Autoencoder, Encoder, Reconstruction, train_autoencoder
+from .blocks import SAMPLES, FourBlocks, OneBlock
+from .convolution import Convolution, average_pool, max_pool, patches
 
 __all__ = [
     "SAMPLES",
-    "AdaptedImages",
     "Autoencoder",
     "Convolution",
+    "Encoder",
     "FourBlocks",
-    "ImageSpecialists",
     "OneBlock",
+    "Reconstruction",
     "average_pool",
     "max_pool",
-    "one_block_experts",
     "patches",
     "train_autoencoder",
 ]

@@ -133,7 +133,7 @@ envs.Pendulum().default_params()
 try:
     envs.GymnasiumEnv
 except ImportError as error:
-    assert "pip install pinfactory[rl]" in str(error), error
+    assert "pip install 'pinfactory[rl]'" in str(error), error
 else:
     raise AssertionError("no error")
 """

@@ -18,18 +18,21 @@ from pinfactory.rl.meta import (
     Uniform,
     pendulum_tasks,
 )
+from pinfactory.rl.meta.agent import checked_family
 
 SMALL = {
     "n_tasks": 32,
     "n_steps": 30,
-    "units": 32,
-    "hidden": (32, 32),
+    "selector_units": 32,
+    "expert_hidden": (32, 32),
+    "critic_hidden": (32, 32),
     "gamma": 0.9,
     "learning_rate": 3e-3,
     "selector_learning_rate": 3e-3,
     "capacity": 4,
     "seed": 1,
 }
+NARROW = {"selector_units": 8, "expert_hidden": (8, 8), "critic_hidden": (8, 8)}
 
 
 @pytest.fixture(scope="module")
@@ -52,17 +55,17 @@ def test_experts_come_close_to_the_best_controller(
     trained: MetaSpecialistAgent, best: float
 ) -> None:
     # The probe alone, two steps at a mean squared distance of a third, costs about 0.7.
-    assert trained.evaluate(n_tasks=64, seed=0).mean > best - 0.5
+    assert trained.evaluate(n_tasks=64, seed=0).deterministic.mean > best - 0.5
 
 
 def test_one_expert_cannot_serve_both_signs(points: ParameterFamily, best: float) -> None:
     # Whatever a memoryless policy does, it is right for one sign and as wrong for the other; doing
     # nothing costs 20/3.
     agent = MetaSpecialistAgent(points, 1, **SMALL)
-    assert agent.learn(100).evaluate(n_tasks=64, seed=0).mean < best - 2.0
+    assert agent.learn(100).evaluate(n_tasks=64, seed=0).deterministic.mean < best - 2.0
 
 
-def test_an_adapted_agent_acts_as_its_body_needs(trained: MetaSpecialistAgent) -> None:
+def test_an_adapted_agent_acts_as_its_task_needs(trained: MetaSpecialistAgent) -> None:
     env = trained.family.env
     for sign in (1.0, -1.0):
         params = dataclasses.replace(env.default_params(), sign=sign)
@@ -77,42 +80,46 @@ def test_an_adapted_agent_acts_as_its_body_needs(trained: MetaSpecialistAgent) -
 
 def test_evaluations_describe_every_task(trained: MetaSpecialistAgent) -> None:
     played = trained.evaluate(n_tasks=64, seed=5)
-    assert played.returns.shape == played.lengths.shape == played.experts.shape == (64,)
-    assert set(played.lengths.tolist()) == {20}
+    for episodes in (played.deterministic, played.stochastic):
+        assert episodes.returns.shape == episodes.lengths.shape == played.experts.shape == (64,)
+        assert set(episodes.lengths.tolist()) == {20}
+    assert not np.array_equal(played.deterministic.returns, played.stochastic.returns)
     assert sorted(played.tasks) == ["gain", "sign"]
     assert trained.num_timesteps == 100 * 2 * 32 * (30 + 2)
     np.testing.assert_allclose(played.responsibilities.sum(axis=1), 1.0, rtol=1e-5)
     again = trained.evaluate(n_tasks=64, seed=5)
-    np.testing.assert_array_equal(again.returns, played.returns)
+    np.testing.assert_array_equal(again.stochastic.returns, played.stochastic.returns)
 
 
 def test_updates_on_new_tasks_leave_the_agent_as_it_is(
     trained: MetaSpecialistAgent, points: ParameterFamily
 ) -> None:
     weaker = ParameterFamily(points.env, {**points.parameters, "gain": Uniform(0.1, 0.15)})
-    before = jax.tree.leaves(trained.mind.policy.hierarchy.experts)[0]
+    before = jax.tree.leaves(trained.state_.policy.hierarchy.experts)[0]
     changed = trained.evaluate(weaker, n_tasks=64, seed=0, updates=5)
-    np.testing.assert_array_equal(jax.tree.leaves(trained.mind.policy.hierarchy.experts)[0], before)
+    np.testing.assert_array_equal(
+        jax.tree.leaves(trained.state_.policy.hierarchy.experts)[0], before
+    )
     unchanged = trained.evaluate(weaker, n_tasks=64, seed=0)
-    assert not np.array_equal(changed.returns, unchanged.returns)
+    assert not np.array_equal(changed.deterministic.returns, unchanged.deterministic.returns)
 
 
 def test_a_saved_agent_goes_on_as_it_was(trained: MetaSpecialistAgent, tmp_path: Path) -> None:
-    # A family of an environment of this library is kept in the file; one of a stranger is not.
+    # A family of an environment of this library is kept in the file; another one is not.
     with pytest.raises(NotStorableError, match="must be a ParameterFamily of one of"):
         trained.save(tmp_path / "agent.pin")
-    agent = MetaSpecialistAgent(pendulum_tasks(), 2, n_tasks=4, n_steps=8, units=8, hidden=(8, 8))
+    agent = MetaSpecialistAgent(pendulum_tasks(), 2, n_tasks=4, n_steps=8, **NARROW)
     agent.save(tmp_path / "agent.pin")
     loaded = pinfactory.load(tmp_path / "agent.pin")
     assert isinstance(loaded, MetaSpecialistAgent)
     assert loaded.family == agent.family
     first, second = (a.evaluate(n_tasks=4, seed=1) for a in (agent, loaded))
-    np.testing.assert_array_equal(first.returns, second.returns)
+    np.testing.assert_array_equal(first.stochastic.returns, second.stochastic.returns)
 
 
 def test_a_gymnasium_environment_is_probed_like_ours() -> None:
     gymnasium = pytest.importorskip("gymnasium")
-    agent = MetaSpecialistAgent(pendulum_tasks(), 2, n_tasks=4, n_steps=8, units=8, hidden=(8, 8))
+    agent = MetaSpecialistAgent(pendulum_tasks(), 2, n_tasks=4, n_steps=8, **NARROW)
     env = gymnasium.make("Pendulum-v1")
     adapted = agent.adapt(env, seed=2)
     action, _ = adapted.predict(env.reset(seed=0)[0])
@@ -138,14 +145,22 @@ def test_a_resumed_training_ends_as_one_that_never_stopped(
     agent().learn(100, StopAt(40), checkpoint=file)
     resumed = agent().learn(100, checkpoint=file)
     for one, other in zip(
-        jax.tree.leaves(trained.mind), jax.tree.leaves(resumed.mind), strict=True
+        jax.tree.leaves(trained.state_), jax.tree.leaves(resumed.state_), strict=True
     ):
         np.testing.assert_array_equal(one, other)
 
 
-def test_in_the_end_most_places_get_a_new_task_in_every_iteration() -> None:
+def test_in_the_end_most_slots_get_a_new_task_in_every_iteration() -> None:
     # Episodes of pendulums last 200 steps: here none ends by itself.
-    agent = MetaSpecialistAgent(pendulum_tasks(), 2, n_tasks=8, n_steps=4, units=8, hidden=(8,))
+    agent = MetaSpecialistAgent(
+        pendulum_tasks(),
+        2,
+        n_tasks=8,
+        n_steps=4,
+        selector_units=8,
+        expert_hidden=(8,),
+        critic_hidden=(8,),
+    )
     for iterations, replaced in ((8, 0), (1, 6)):
         agent.learn(iterations, StopAt(1), report_every=1)
         assert agent._run is not None
@@ -170,7 +185,11 @@ def test_the_partition_shows_who_takes_which_sign(trained: MetaSpecialistAgent) 
         ({"n_experts": 0}, "`n_experts` must be an integer of at least 1"),
         ({"capacity": 1}, "`capacity` must be an integer of at least 4"),
         ({"probe_size": 0.0}, "`probe_size` must be a number above 0"),
-        ({"cell": "lstm"}, "`cell` must be 'indrnn' or 'gru'"),
+        ({"selector_cell": "lstm"}, "`cell` must be 'indrnn' or 'gru'"),
+        ({"n_initial_experts": 0}, "`n_initial_experts` must be an integer of at least 1"),
+        ({"expert": "cubic"}, "`expert` must be one of 'linear', 'mlp'"),
+        ({"expert_hidden": (0,)}, "`expert_hidden` must be an integer of at least 1"),
+        ({"selector_bits": 2.5}, "`selector_bits` must be at most log2"),
     ],
 )
 def test_wrong_settings_are_refused(
@@ -178,3 +197,53 @@ def test_wrong_settings_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         MetaSpecialistAgent(points, **settings)
+
+
+def test_what_is_no_family_of_tasks_is_refused(points: ParameterFamily) -> None:
+    assert checked_family("family", points) is points
+    with pytest.raises(ValueError, match=r"`family` must be .*, but got 'CartPole"):
+        checked_family("family", "CartPole-v1")
+
+
+def test_experts_may_be_linear(points: ParameterFamily) -> None:
+    linear = MetaSpecialistAgent(points, 2, "linear", n_tasks=4, n_steps=8, **NARROW)
+    (layer,) = linear.state_.policy.hierarchy.experts.network.layers
+    assert layer.weight.shape == (2, 2, 1)
+    empty = {**NARROW, "expert_hidden": (), "critic_hidden": ()}
+    agent = MetaSpecialistAgent(points, 2, n_tasks=4, n_steps=8, **empty)
+    assert np.isfinite(agent.evaluate(n_tasks=4).deterministic.mean)
+
+
+def test_information_is_measured_once_after_learning(
+    trained: MetaSpecialistAgent, points: ParameterFamily
+) -> None:
+    information = trained.information_
+    assert trained.information_ is information
+    assert information.experts == pytest.approx(
+        np.sum(information.responsibility * information.per_expert)
+    )
+    assert trained.effective_experts_ == information.effective_experts
+    fresh = MetaSpecialistAgent(points, 2, n_tasks=4, n_steps=8, **NARROW)
+    assert not hasattr(fresh, "information_")
+    first = fresh.learn(1, report_every=1).information_
+    assert fresh.learn(1, report_every=1).information_ is not first
+
+
+def test_returns_before_the_first_finished_episode_are_missing(points: ParameterFamily) -> None:
+    # Episodes last 20 steps, two of them the probe's: the first ones end in iteration three.
+    agent = MetaSpecialistAgent(points, 2, n_tasks=4, n_steps=8, **NARROW)
+    agent.learn(4, None, report_every=1)
+    missing = [bool(np.isnan(report.info.episode_return[0])) for report in agent.history_]
+    assert missing == [True, True, False, False]
+
+
+def test_settings_are_shown(points: ParameterFamily) -> None:
+    agent = MetaSpecialistAgent(points, 3, gamma=0.5)
+    assert repr(agent) == ("MetaSpecialistAgent(ParameterFamily of Point, n_experts=3, gamma=0.5)")
+    assert agent.get_params()["growth_fraction"] == 0.8
+
+
+@pytest.mark.slow
+def test_a_budget_of_the_selector_is_met(points: ParameterFamily) -> None:
+    agent = MetaSpecialistAgent(points, 2, selector_bits=0.5, **SMALL).learn(200)
+    assert agent.information_.selector == pytest.approx(0.5, abs=0.1)

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pinfactory.experiments import meta_rl
-from pinfactory.experiments._experiment import Experiment
+from pinfactory.experiments.experiment import Experiment
+from pinfactory.experiments.figures import meta_rl
 
 
 def agent(n: int, returns: float, bits: float) -> dict[str, Any]:

@@ -11,20 +11,26 @@ from sklearn.metrics import mutual_info_score
 from sklearn.preprocessing import StandardScaler
 
 from pinfactory.core.families import Categorical
-from pinfactory.rl._actions import BoxActions, DiscreteActions
+from pinfactory.rl.actions import BoxActions, DiscreteActions
 from pinfactory.rl.meta import (
     MetaSpecialistAgent,
     ParameterFamily,
     double_pendulum_new_tasks,
     double_pendulum_tasks,
 )
-from pinfactory.rl.meta._improve import selector_loss
-from pinfactory.rl.meta._information import groups, information_about
-from pinfactory.rl.meta._mind import Trials
-from pinfactory.rl.meta._play import probe_and_select
-from pinfactory.rl.meta._policy import Probe
+from pinfactory.rl.meta.information import group_values, information_about
+from pinfactory.rl.meta.losses import selector_loss
+from pinfactory.rl.meta.policy import probe_and_select
+from pinfactory.rl.meta.probe import Probe
+from pinfactory.rl.meta.state import SelectorReplay
 
-TINY = {"n_tasks": 4, "n_steps": 8, "units": 8, "hidden": (8, 8)}
+TINY = {
+    "n_tasks": 4,
+    "n_steps": 8,
+    "selector_units": 8,
+    "expert_hidden": (8, 8),
+    "critic_hidden": (8, 8),
+}
 
 
 def test_a_shake_pushes_to_and_fro_at_a_pace_for_each_number() -> None:
@@ -51,7 +57,7 @@ def test_noise_has_the_size_it_was_given(rng: np.random.Generator) -> None:
 def test_experts_who_probe_are_drawn_from_the_prior(
     points: ParameterFamily, kind: str, rng: np.random.Generator
 ) -> None:
-    policy = MetaSpecialistAgent(points, 3, probe=kind, **TINY).mind.policy
+    policy = MetaSpecialistAgent(points, 3, probe=kind, **TINY).state_.policy
     shares = np.array([0.2, 0.5, 0.3])
     prior = Categorical.from_probs(jnp.asarray(shares, jnp.float32))
     policy = eqx.tree_at(lambda p: p.priors.stages[0].family, policy, prior)
@@ -63,7 +69,7 @@ def test_experts_who_probe_are_drawn_from_the_prior(
 
 
 def test_two_transitions_tell_the_sign_of_a_motor_and_nobody_falls() -> None:
-    policy = MetaSpecialistAgent(double_pendulum_tasks(), 2, **TINY).mind.policy
+    policy = MetaSpecialistAgent(double_pendulum_tasks(), 2, **TINY).state_.policy
     found = []
     for family in (double_pendulum_tasks(), double_pendulum_new_tasks()):
         params = family.draw(np.random.default_rng(0), 500)
@@ -79,19 +85,21 @@ def test_two_transitions_tell_the_sign_of_a_motor_and_nobody_falls() -> None:
 def test_information_about_a_parameter_is_the_mutual_information(rng: np.random.Generator) -> None:
     values = rng.normal(size=1000)
     experts = (values + rng.normal(size=1000) > 0).astype(int)
-    bits = information_about(groups(values), np.eye(2)[experts])
+    bits = information_about(group_values(values), np.eye(2)[experts])
     quarters = np.searchsorted(np.quantile(values, [0.25, 0.5, 0.75]), values)
     assert bits == pytest.approx(mutual_info_score(quarters, experts) / np.log(2.0), abs=1e-6)
-    np.testing.assert_array_equal(groups(np.array([1.0, -1.0, 1.0])), [1, 0, 1])
+    np.testing.assert_array_equal(group_values(np.array([1.0, -1.0, 1.0])), [1, 0, 1])
 
 
 def test_the_best_selector_has_the_free_energy_of_the_closed_form(points: ParameterFamily) -> None:
     """max_p Σ p F − 1/β KL(p ‖ q) = 1/β log Σ q exp(β F), at p ∝ q exp(β F)."""
-    agent = MetaSpecialistAgent(points, 3, founders=3, beta_selector=2.0, balance=0.0, **TINY)
+    agent = MetaSpecialistAgent(
+        points, 3, n_initial_experts=3, beta_selector=2.0, balance_coef=0.0, **TINY
+    )
     worth, prior = np.array([0.3, -0.5, 1.0]), np.array([0.2, 0.5, 0.3])
-    mind = eqx.tree_at(
+    state = eqx.tree_at(
         lambda m: m.policy.priors.stages[0].family,
-        agent.mind,
+        agent.state_,
         Categorical.from_probs(jnp.asarray(prior, jnp.float32)),
     )
 
@@ -99,10 +107,17 @@ def test_the_best_selector_has_the_free_energy_of_the_closed_form(points: Parame
         readout = (jnp.zeros_like(network.readout.weight), jnp.asarray(outputs, jnp.float32))
         return eqx.tree_at(lambda n: (n.readout.weight, n.readout.bias), network, readout)
 
-    best = constant(mind.policy.hierarchy.selector, np.log(prior) + 2.0 * worth)
-    judge = constant(mind.judge, worth)
-    trials = Trials(jnp.zeros((6, 5, 4)), jnp.zeros(6, jnp.int32), jnp.full(6, 0.3), jnp.zeros(6))
-    loss, error = eqx.filter_jit(selector_loss)((best, judge), trials, mind, jnp.asarray(0.0))
+    best = constant(state.policy.hierarchy.selector, np.log(prior) + 2.0 * worth)
+    critic = constant(state.selector_critic, worth)
+    replay = SelectorReplay(
+        jnp.zeros((6, 5, 4)), jnp.zeros(6, jnp.int32), jnp.full(6, 0.3), jnp.zeros(6)
+    )
+    loss, (error, nats) = eqx.filter_jit(selector_loss)(
+        (best, critic), replay, state, jnp.asarray(0.0)
+    )
     assert float(error) == pytest.approx(0.0, abs=1e-6)
     expected = logsumexp(np.log(prior) + 2.0 * worth) / 2.0
     assert -float(loss) == pytest.approx(expected, rel=1e-4)
+    posterior = prior * np.exp(2.0 * worth)
+    posterior /= posterior.sum()
+    assert float(nats) == pytest.approx(np.sum(posterior * np.log(posterior / prior)), rel=1e-4)

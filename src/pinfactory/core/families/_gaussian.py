@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from ._family import Family, Self, align
-from ._numerics import LOG_2PI, excess
+from .numerics import LOG_2PI, excess
 
 
 class Gaussian(Family):

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from ._family import Family, Self, align
-from ._numerics import (
+from ._student_t import StudentT
+from .numerics import (
     LOG_2PI,
     excess,
     half_log_det,
@@ -15,7 +16,6 @@ from ._numerics import (
     stirling_remainder,
     transposed_product,
 )
-from ._student_t import StudentT
 
 
 class NormalWishart(Family):
@@ -42,11 +42,6 @@ class NormalWishart(Family):
     def dim(self) -> int:
         """Dimension D of the Gaussian whose parameters these are."""
         return self.mean.shape[-1]
-
-    def mean_precision(self) -> Float[Array, "*batch d d"]:
-        """Return E[Λ] = νW."""
-        root = self._mean_root()
-        return root @ jnp.swapaxes(root, -1, -2)
 
     def mean_log_det(self) -> Float[Array, "*batch"]:
         """Return E[log|Λ|] = ψ_D(ν/2) + D log 2 + log|W|."""

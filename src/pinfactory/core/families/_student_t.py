@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from ._numerics import (
+from .numerics import (
     LOG_2PI,
     half_log_det,
     solve_transposed,

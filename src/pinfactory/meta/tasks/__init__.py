@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._arrays import ArrayTasks
 from ._grouped import GroupedTasks
-from ._protocol import Episode, Samples, Tasks
+from ._protocol import Episode, Samples, Tasks, as_episode, draw_recipes
 from ._sinusoids import SinusoidRecipe, Sinusoids
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ __all__ = [
     "SinusoidRecipe",
     "Sinusoids",
     "Tasks",
+    "as_episode",
+    "draw_recipes",
 ]
 
 

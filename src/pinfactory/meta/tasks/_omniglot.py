@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree, UInt8
 
 from ._host import SPLITS, HostData
-from ._omniglot_archives import DRAWINGS, load
 from ._protocol import Episode, Samples
+from .omniglot_archives import DRAWINGS, load
 
 # Characters for training, validation and test.
 SIZES = {"paper": (1223, 100, 300), "vinyals": (1028, 172, 423)}

@@ -5,8 +5,10 @@ draws recipes on the host, because random numbers take JAX seconds to compile; `
 recipe into a task's samples and is compiled into the learner's step.
 """
 
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
@@ -37,5 +39,74 @@ class Tasks(Protocol):
         ...
 
     def build(self, recipe: PyTree[Array]) -> Episode:
-        """Return the samples of the task of one recipe; pure, and compiled by the caller."""
+        """Return the samples of the task of one recipe; pure, and compiled by the caller.
+
+        Pairs `((x, y), (x, y))` will do, and numbers y of shape (samples,) for one target.
+        """
         ...
+
+
+WANTED = (
+    "an Episode(support, query) of Samples(x, y) for one task, with x of shape (samples, features) "
+    "or (samples, rows, columns), and y of shape (samples,) with whole numbers for classes, or of "
+    "shape (samples,) or (samples, targets) with real numbers"
+)
+
+
+def draw_recipes(
+    tasks: Tasks, random: np.random.Generator, n_tasks: int, split: str = "train"
+) -> PyTree:
+    """Return the recipes of `n_tasks` tasks, after checking that there are as many.
+
+    Raises
+    ------
+    ValueError
+        If a recipe is not made of arrays with a leading axis of tasks.
+    """
+    recipes = tasks.draw(random, n_tasks, split)
+    shapes = [np.shape(leaf) for leaf in jax.tree.leaves(recipes)]
+    if not shapes or any(shape[:1] != (n_tasks,) for shape in shapes):
+        raise ValueError(
+            f"`draw` must return arrays with a leading axis of {n_tasks} tasks, "
+            f"but got {_described(recipes)}."
+        )
+    return recipes
+
+
+def as_episode(built: Any) -> Episode:
+    """Return what `build` returned for one task as an episode, targets as vectors.
+
+    Raises
+    ------
+    ValueError
+        If it is something else, with the shapes that are wanted.
+    """
+    try:
+        support, query = built
+        parts = [Samples(*map(jnp.asarray, part)) for part in (support, query)]
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"`build` must return {WANTED}, but got {_described(built)}.") from error
+    if any(not _sound(part) for part in parts):
+        raise ValueError(f"`build` must return {WANTED}, but got {_described(built)}.")
+    return Episode(*(Samples(part.x, _vectors(part.y)) for part in parts))
+
+
+def _sound(part: Samples) -> bool:
+    numbers = jnp.issubdtype(part.y.dtype, jnp.floating)
+    return (
+        part.x.ndim >= 2
+        and jnp.issubdtype(part.x.dtype, jnp.floating)
+        and part.y.shape[:1] == part.x.shape[:1]
+        and part.y.ndim in ((1, 2) if numbers else (1,))
+    )
+
+
+def _vectors(y: Array) -> Array:
+    return y[:, None] if y.ndim == 1 and jnp.issubdtype(y.dtype, jnp.floating) else y
+
+
+def _described(value: Any) -> str:
+    """Return the type, and the shapes and element types of the arrays in it."""
+    leaves = jax.tree.leaves(value)
+    arrays = [f"{jnp.result_type(a)}{list(np.shape(a))}" for a in leaves if hasattr(a, "shape")]
+    return f"{type(value).__name__} with {', '.join(arrays) or 'no arrays'}"

@@ -185,7 +185,7 @@ def step_all(
             (states, transition.observation),
         )
 
-    # Drawing fresh states for everybody is only paid for when somebody needs one.
+    # Fresh states are drawn for all environments, but only when at least one needs one.
     states, observations = jax.lax.cond(
         jnp.any(done), restart, lambda: (states, transition.observation)
     )

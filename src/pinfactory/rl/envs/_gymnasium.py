@@ -15,9 +15,7 @@ from ._pendulum import Pendulum
 try:
     import gymnasium
 except ImportError as error:
-    raise ImportError(
-        "GymnasiumEnv needs Gymnasium; install it with `pip install pinfactory[rl]`."
-    ) from error
+    raise ImportError("GymnasiumEnv needs Gymnasium: pip install 'pinfactory[rl]'") from error
 
 FRAME_SIZE = 480
 

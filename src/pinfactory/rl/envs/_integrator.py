@@ -60,7 +60,7 @@ def simulate(
     weight = jnp.array([1.0, 2.0, 2.0, 1.0], position.dtype) / 6.0
 
     # One loop over stages rather than over frames, with sines and cosines handed from stage to
-    # stage: XLA would compute them again for everyone who uses them, six times slower in all.
+    # stage: XLA would compute them again for every use, six times slower in all.
     def stage(i: Array, carry: tuple[Array, Angles, Array, Array, Array, Array]) -> tuple:
         state, trigonometry, start, gained, _, _ = carry
         last = i % 4 == 3

@@ -1,10 +1,10 @@
-"""Meta-reinforcement learning: the right expert for a body never met before."""
+"""Meta-reinforcement learning: the right expert for a task that is new."""
 
-from ._adapted import AdaptedAgent
-from ._agent import MetaSpecialistAgent
-from ._display import TaskPartitionDisplay
-from ._evaluation import MetaEvaluation
-from ._families import (
+from .adapted import AdaptedAgent
+from .agent import MetaSpecialistAgent
+from .display import TaskPartitionDisplay
+from .evaluate import MetaEvaluation
+from .families import (
     Either,
     ParameterFamily,
     TaskFamily,
@@ -14,13 +14,11 @@ from ._families import (
     double_pendulum_tasks,
     pendulum_tasks,
 )
-from ._information import MetaInformation
 
 __all__ = [
     "AdaptedAgent",
     "Either",
     "MetaEvaluation",
-    "MetaInformation",
     "MetaSpecialistAgent",
     "ParameterFamily",
     "TaskFamily",

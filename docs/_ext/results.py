@@ -1,0 +1,109 @@
+"""Numbers and tables of the pages, taken from the accepted results in `results/`.
+
+One number, by experiment and measure, with a format after a stroke if it needs one::
+
+    {result}`synthetic_tasks: accuracy, circles, 4 experts | .2f`
+
+A table of an experiment, in which parts of the measures' names make rows and columns::
+
+    ```{results} synthetic_tasks
+    :quantities: accuracy
+    :rows: 1
+    :columns: 2
+    :style: ±.3f
+    ```
+
+A result that another version has made is shown with that version.
+"""
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+from docutils import nodes
+from docutils.parsers.rst import Directive, directives
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective, SphinxRole
+
+from pinfactory.experiments import read_accepted
+from pinfactory.report import Cells, find_measure, format_measure, table
+
+_FOLDER = Path(__file__).parents[2] / "results"
+
+
+def _made_by(result: dict[str, Any], release: str) -> str:
+    """Return which version made a result, if it was not this one."""
+    version = result["versions"].get("pinfactory", "an unknown version")
+    return "" if version == release else f" (by {version})"
+
+
+class ResultRole(SphinxRole):
+    """One number."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        """Return the number as text."""
+        reference, _, style = self.text.partition(" | ")
+        try:
+            result, measure = find_measure(read_accepted(_FOLDER), reference)
+        except ValueError as error:
+            message = self.inliner.reporter.error(str(error), line=self.lineno)
+            return [self.inliner.problematic(self.rawtext, self.rawtext, message)], [message]
+        text = format_measure(measure, style.strip()) + _made_by(result, self.config.release)
+        return [nodes.Text(text)], []
+
+
+class ResultsTable(SphinxDirective):
+    """The numbers of an experiment as a table, with what made them below."""
+
+    required_arguments = 1
+    option_spec: ClassVar[dict[str, Any]] = {
+        "quantities": lambda text: [part.strip() for part in text.split(";")],
+        "rows": directives.nonnegative_int,
+        "columns": directives.nonnegative_int,
+        "style": directives.unchanged,
+    }
+
+    def run(self) -> list[nodes.Node]:
+        """Return the table and a line about the run."""
+        name = self.arguments[0]
+        results = read_accepted(_FOLDER)
+        if name not in results:
+            raise self.error(f"there is no accepted result of {name!r}")
+        try:
+            cells = table(results[name], **self.options)
+        except ValueError as error:
+            raise self.error(str(error)) from error
+        result = results[name]
+        seeds = f"{result['seeds']} seed{'s' if result['seeds'] != 1 else ''}"
+        command = f"pinfactory reproduce {name} --scale {result['scale']}"
+        line = nodes.paragraph("", "", classes=["small"])
+        line += nodes.literal(command, command)
+        line += nodes.Text(
+            f", {seeds}, {result['finished'][:10]}, {result['processor']}"
+            + _made_by(result, self.config.release)
+        )
+        return [_table_node(cells), line]
+
+
+def _table_node(cells: Cells) -> nodes.table:
+    head, *body = cells
+    group = nodes.tgroup("", cols=len(head))
+    group += [nodes.colspec("", colwidth=1) for _ in head]
+    group += nodes.thead("", _row(head))
+    group += nodes.tbody("", *map(_row, body))
+    return nodes.table("", group)
+
+
+def _row(texts: list[str]) -> nodes.row:
+    return nodes.row("", *(nodes.entry("", nodes.paragraph("", text)) for text in texts))
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Tell Sphinx of the role and the directive."""
+    app.add_role("result", ResultRole())
+    directive: type[Directive] = ResultsTable
+    app.add_directive("results", directive)
+    # Results are no sources of Sphinx: read every page again.
+    app.connect(
+        "env-get-outdated", lambda app, env, added, changed, removed: sorted(env.found_docs)
+    )
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,173 @@
+"""What all learners share: one way to train, callbacks, checkpoints, interrupts and files."""
+
+import math
+import warnings
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeVar
+
+from jaxtyping import PyTree
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from pinfactory import settings as check
+from pinfactory.callbacks import Checkpoint, ProgressBar, as_callbacks
+from pinfactory.core.constraints import Priors, Resource
+from pinfactory.core.hierarchy import Decision
+from pinfactory.core.information import Information
+from pinfactory.core.training import Run, Steps, Trained, TrainingInterrupted, train
+from pinfactory.environment import library_settings
+from pinfactory.persistence import save_model, set_attributes
+
+# Settings that a training which goes on from a checkpoint may have otherwise.
+_MAY_DIFFER = {"max_iter", "verbose", "warm_start"}
+
+Class = TypeVar("Class", bound=type)
+
+
+class Learnable(BaseEstimator):
+    """A learner with settings that are stored as they were given, and a state that is learned.
+
+    A class names in `_attributes` what else it has learned that is plain (numbers, arrays,
+    labels), and builds in `_untrained` the state that its settings and these attributes describe.
+    """
+
+    state_: Any
+    information_: Information
+    _attributes: tuple[str, ...] = ()
+    _optional_attributes: tuple[str, ...] = ("feature_names_in_",)
+
+    @abstractmethod
+    def _untrained(self) -> PyTree:
+        """Return a state of the right shapes that has learned nothing."""
+
+    @property
+    def effective_experts_(self) -> float:
+        """2^H(M): the number of equally busy experts that would be as diverse."""
+        check_is_fitted(self)
+        return self.information_.effective_experts
+
+    # ------------------------------------------------------------------- settings to constraints
+
+    def _resources(self) -> tuple[Resource, Resource]:
+        """Return where β₁ and β₂ come from."""
+        most_bits = math.log2(check.integer("n_experts", self.n_experts, 1))
+        return (
+            check.resource("selector", self.beta_selector, self.selector_bits, most_bits),
+            check.resource("expert", self.beta_expert, self.expert_bits),
+        )
+
+    def _priors(self, like: Decision) -> Priors:
+        """Return running priors for decisions shaped as `like`."""
+        return Priors.running(
+            like,
+            check.number("momentum_selector", self.momentum_selector, 0.0, 1.0),
+            check.number("momentum_expert", self.momentum_expert, 0.0, 1.0),
+        )
+
+    # ------------------------------------------------------------------------------- training
+
+    @contextmanager
+    def _learning(self) -> Iterator[None]:
+        """Change nothing of a fitted learner unless what happens inside succeeds.
+
+        After Ctrl-C what was learned until then is kept, and the interrupt goes on to the caller.
+        """
+        before = dict(vars(self))
+        try:
+            with library_settings():
+                yield
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+        stop = self.__dict__.pop("_stop", None)
+        if stop is not None:
+            warnings.warn(
+                f"{type(self).__name__}: {stop}; what was learned until then is kept.", stacklevel=4
+            )
+            raise stop
+
+    def _train(
+        self,
+        learner: Steps,
+        run: Run,
+        data: Any,
+        *,
+        callbacks: Any = None,
+        checkpoint: str | Path | None = None,
+        identity: dict[str, Any] | None = None,
+        phase: str = "",
+        **options: Any,
+    ) -> Trained:
+        """Train with a progress bar if asked for, the user's callbacks, and checkpoints.
+
+        A training that a checkpoint holds goes on where it was; `identity` says of what data. A
+        `phase` before the last has a checkpoint of its own, whose name ends in that of the phase.
+        """
+        watching = as_callbacks(callbacks)
+        if self.verbose:
+            watching.insert(0, ProgressBar(type(self).__name__))
+        if checkpoint is not None:
+            checkpoint = Path(f"{checkpoint}.{phase}" if phase else checkpoint)
+            identity = self._identity() | (identity or {})
+            watching.append(Checkpoint(checkpoint, identity=identity))
+            if checkpoint.exists():
+                run = Checkpoint.resume(checkpoint, run, identity)
+        try:
+            return train(learner, run, data, callbacks=watching, **options)
+        except TrainingInterrupted as stop:
+            if int(stop.trained.run.step) == 0:
+                raise
+            self._stop = stop
+            return stop.trained
+
+    def _identity(self) -> dict[str, Any]:
+        """Return what has to be the same for a training to go on from a checkpoint."""
+        settings = {n: v for n, v in self.get_params(deep=False).items() if n not in _MAY_DIFFER}
+        return {"learner": type(self).__name__} | {n: repr(v) for n, v in settings.items()}
+
+    # ---------------------------------------------------------------------------------- files
+
+    def save(self, path: Any) -> None:
+        """Write the fitted learner to one file; `pinfactory.load` reads it back."""
+        check_is_fitted(self)
+        save_model(self, path)
+
+    def _to_file(self) -> tuple[dict[str, Any], PyTree]:
+        meta = {
+            "params": {name: check.stored(v) for name, v in self.get_params(deep=False).items()},
+            "attributes": {
+                name: check.stored(getattr(self, name))
+                for name in self._attributes
+                if hasattr(self, name)
+            },
+        }
+        if hasattr(self, "information_"):
+            meta["information"] = asdict(self.information_)
+        return meta, self.state_
+
+    @classmethod
+    def _from_file(cls, meta: dict[str, Any], load: Callable[[PyTree], PyTree]) -> "Learnable":
+        model = cls(**{name: check.restored(value) for name, value in meta["params"].items()})
+        attributes = {name: check.restored(v) for name, v in meta["attributes"].items()}
+        set_attributes(model, attributes, cls._attributes, cls._optional_attributes)
+        if "information" in meta:
+            model.information_ = Information(**meta["information"])
+        with library_settings():
+            model.state_ = load(model._untrained())
+        return model
+
+
+def describe(**parts: str) -> Callable[[Class], Class]:
+    """Put text that several classes share into the places ``{name}`` of a docstring."""
+
+    def decorate(cls: Class) -> Class:
+        for name, text in parts.items():
+            cls.__doc__ = (cls.__doc__ or "").replace("{" + name + "}", text)
+        return cls
+
+    return decorate

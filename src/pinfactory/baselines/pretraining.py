@@ -1,0 +1,112 @@
+"""Pre-training on all classes at once, then a few gradient steps on a new task."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int, Key
+from sklearn.utils.validation import check_is_fitted
+
+from pinfactory import settings as check
+from pinfactory.base import describe
+from pinfactory.core.batches import Epochs, Source
+from pinfactory.meta.build import headed
+from pinfactory.meta.experts import HeadedNetwork
+from pinfactory.meta.tasks import Tasks
+from pinfactory.persistence import register
+from pinfactory.vision import SAMPLES
+
+from .few_shot import PARAMETERS, CrossEntropy, FewShotBaseline, FewShotModel, Training
+from .gradient import gradient_model
+
+# A step has images instead of tasks.
+IMAGES = "batch_size : int, default=128\n        Images"
+
+
+class Labelled(NamedTuple):
+    """Images with the number of their class among all."""
+
+    images: Array
+    labels: Array
+
+
+class LabelledSource(Source):
+    """Images kept as bytes, which turn to numbers in the step that sees them."""
+
+    images: Array
+    labels: Int[Array, " n"]
+
+    def batch(self, chosen: Any) -> Labelled:
+        """Return some images with ink 1 on ground 0."""
+        return Labelled(self.images[chosen].astype(jnp.float32) / 255.0, self.labels[chosen])
+
+
+def class_logits(network: HeadedNetwork, batch: Labelled) -> tuple[Array, Array]:
+    """Return the logits of all classes for a batch of images, and their classes."""
+    return jax.vmap(network, axis_name=SAMPLES)(batch.images), batch.labels
+
+
+@register("PreTraining")
+@describe(parameters=PARAMETERS.replace("batch_size : int, default=16\n        Tasks", IMAGES))
+@dataclass(kw_only=True, eq=False, repr=False)
+class PreTraining(FewShotBaseline):
+    """A classifier of all training classes, fine-tuned on a new task with a new head.
+
+    Tasks must have a method `labelled(split)` that returns images (bytes) and labels, as
+    `pinfactory.meta.tasks.Omniglot` has. The step size of the fine-tuning is the one that does
+    best on validation tasks.
+
+    Parameters
+    ----------
+    {parameters}
+    test_steps : int, default=10
+        Gradient steps of the whole network on a new task.
+    inner_rates : sequence of float, default=(0.001, 0.003, 0.01, 0.03)
+        Step sizes to choose from.
+    """
+
+    batch_size: int = 128
+    test_steps: int = 10
+    inner_rates: Sequence[float] = (0.001, 0.003, 0.01, 0.03)
+    _attributes = (*FewShotBaseline._attributes, "n_classes_", "inner_rate_")
+
+    @property
+    def model_(self) -> FewShotModel:
+        """What answers new tasks: the trained features with a new head."""
+        check_is_fitted(self)
+        return self._model(self.state_.model)
+
+    def _model(self, network: HeadedNetwork) -> FewShotModel:
+        # Its weights are replaced by zeros, from which gradient steps begin.
+        n_features = network.head.weight.shape[1]
+        new = headed(network.features, n_features, self.n_outputs_, jax.random.key(0))
+        return gradient_model(new, rate=self.inner_rate_, steps=self.test_steps, part="network")
+
+    def _training(self, tasks: Tasks, images: np.ndarray, key: Key[Array, ""]) -> Training:
+        if not hasattr(tasks, "labelled"):
+            raise TypeError(
+                "`tasks` must have a method `labelled` that returns all images with their "
+                f"classes, but {type(tasks).__name__} has none."
+            )
+        every, labels = tasks.labelled("train")
+        self.n_classes_ = int(labels.max()) + 1
+        source = LabelledSource(jax.device_put(every), jax.device_put(labels))
+        batches = Epochs(len(every), check.integer("batch_size", self.batch_size, 1))
+        network = self._network(images, self.n_classes_, key)
+        return Training(network, CrossEntropy(class_logits), source, batches)
+
+    def _finish(self, tasks: Tasks) -> None:
+        """Choose the step size of the fine-tuning."""
+        scores = []
+        for rate in self.inner_rates:
+            self.inner_rate_ = rate
+            scores.append(self.evaluate(tasks, 200, split="validation").mean)
+        self.inner_rate_ = self.inner_rates[int(np.argmax(scores))]
+
+    def _skeleton(self, images: np.ndarray) -> Training:
+        network = self._network(images, self.n_classes_, jax.random.key(0))
+        nothing: Any = None
+        return Training(network, CrossEntropy(class_logits), nothing, nothing)

@@ -1,0 +1,39 @@
+"""The command `pinfactory`: every function in `COMMANDS` is a subcommand."""
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+
+import tyro
+
+from .reproduce import reproduce
+from .results import results
+
+COMMANDS: dict[str, Callable[..., int]] = {"reproduce": reproduce, "results": results}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a subcommand and return the exit code.
+
+    0 for success, 1 if an experiment failed or a result got worse, 2 for a wrong request, 130
+    after Ctrl-C. An experiment that falls short of its targets has not failed.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    if arguments == ["--version"]:
+        print(f"pinfactory {version('pinfactory')}")
+        return 0
+    try:
+        return tyro.extras.subcommand_cli_from_dict(
+            COMMANDS,
+            prog="pinfactory",
+            description="Learning systems that divide labour. --version prints the version.",
+            args=arguments,
+        )
+    except SystemExit as stop:  # how tyro ends after --help or a mistyped option
+        return int(stop.code or 0)
+    except (ValueError, OSError) as error:
+        print(f"pinfactory: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("pinfactory: interrupted; the same command goes on from here", file=sys.stderr)
+        return 130

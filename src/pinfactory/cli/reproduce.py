@@ -1,0 +1,118 @@
+"""The command `pinfactory reproduce`."""
+
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+if TYPE_CHECKING:
+    from pinfactory.experiments import Listing, Outcome
+
+# What a command computes with is imported inside it, so that `pinfactory --help` is quick.
+
+
+def reproduce(
+    names: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[NAME …]")] = (),
+    kind: Literal["figure", "benchmark", "all"] = "figure",
+    scale: Literal["quick", "paper"] = "quick",
+    seeds: Annotated[int | None, tyro.conf.arg(metavar="N")] = None,
+    jobs: Annotated[int | None, tyro.conf.arg(metavar="N")] = None,
+    out: Path = Path("out"),
+    list_only: Annotated[bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(name="list")] = False,
+) -> int:
+    """Make the paper's figures and the benchmarks again, with one page that shows them all.
+
+    A run that was interrupted goes on where it was.
+
+    Parameters
+    ----------
+    names
+        Which experiments; all of the kind by default.
+    kind
+        Without names: the paper's figures and tables, the benchmarks, or both.
+    scale
+        quick takes minutes on two cores; paper has the sizes and seeds of the paper.
+    seeds
+        Number of seeds instead of that of the scale.
+    jobs
+        How many processes work at a time; one for each core by default.
+    out
+        Folder for everything; made if it is not there.
+    list_only
+        Print what there is, and do nothing.
+    """
+    for option, value in (("--seeds", seeds), ("--jobs", jobs)):
+        if value is not None and value < 1:
+            raise ValueError(f"{option} must be at least 1, but got {value}")
+
+    from pinfactory.experiments import choose, discover, run
+
+    listings = discover()
+    wanted = [x for x in listings if kind in ("all", x.kind)]
+    if list_only:
+        _print_list(wanted)
+        return 0
+    chosen = choose(listings, names, None if kind == "all" else kind)
+    _print_left_out(chosen, [] if names else wanted)
+    out.mkdir(parents=True, exist_ok=True)
+
+    def report(outcome: "Outcome") -> None:
+        _print_outcome(outcome)
+        _write_page(out, listings)
+
+    outcomes = run(chosen, out, scale=scale, seeds=seeds, jobs=jobs, report=report)
+    print(f"\n{_write_page(out, listings)}")
+    return 1 if any(outcome.error for outcome in outcomes) else 0
+
+
+def _print_list(listings: "Sequence[Listing]") -> None:
+    for listing in listings:
+        place = f" · {listing.place}" if listing.place else ""
+        title = [] if listing.experiment is None else [listing.experiment.TITLE]
+        remark = textwrap.wrap(listing.remark, 75)
+        print(f"{listing.name}{place}", *title, *remark, sep="\n    ")
+
+
+def _print_left_out(chosen: "Sequence[Listing]", wanted: "Sequence[Listing]") -> None:
+    """Print which experiments cannot run here, and which run without some peer."""
+    for listing in wanted:
+        if listing not in chosen:
+            _print_wrapped(f"{listing.name} is left out: it {listing.remark}")
+    for listing in chosen:
+        for peer, command in getattr(listing.experiment, "skipped", dict)().items():
+            _print_wrapped(f"{listing.name} goes without {peer}: {command}")
+
+
+def _print_wrapped(text: str) -> None:
+    print(textwrap.fill(text, 79, subsequent_indent="    ", break_on_hyphens=False))
+
+
+def _print_outcome(outcome: "Outcome") -> None:
+    """Print one experiment: its verdict, and the numbers that have a target."""
+    judged = [measure for measure in outcome.measures if measure.passed is not None]
+    missed = [measure for measure in judged if not measure.passed]
+    if outcome.error:
+        verdict = "FAILED"
+    elif not judged:
+        verdict = "reported"
+    else:
+        verdict = "falls short" if missed else "passed"
+    print(f"{outcome.name:<48.48}{verdict:>15}{outcome.seconds:>13.0f} s")
+    if outcome.error:
+        print(f"    {outcome.error.splitlines()[0]}"[:79])
+    for measure in judged:
+        sign = "≥" if measure.higher_is_better else "≤"
+        wanted = f"{sign} {measure.target:.4g}"
+        print(f"    {measure.name:<48.48} {measure.ours:>10.4g} {wanted:>12}")
+
+
+def _write_page(out: Path, listings: "Sequence[Listing]") -> str:
+    """Write the page with what is there by now; return what to tell about it."""
+    try:
+        from pinfactory.report import write_page
+
+        return str(write_page(out, listings))
+    except ImportError as error:
+        return f"written to {out}; no page: {error}"

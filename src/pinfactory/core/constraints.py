@@ -1,0 +1,227 @@
+"""Information constraints: priors to measure against, resources to pay with, units of utility.
+
+Priors p(m) and p(y|m) are running means of the posteriors, or fixed. Resources say where β comes
+from: fixed, scheduled, or a budget in bits.
+"""
+
+from abc import abstractmethod
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from .families import Categorical, Family
+from .hierarchy import Decision
+from .schedules import Schedule, Shape
+
+LOG_2 = 0.6931471805599453
+
+
+class Prior(eqx.Module):
+    """The best common prior of all posteriors seen so far, older ones discounted by `momentum`.
+
+    Section 3: p_{t+1} = λ p_t + (1 − λ) p, with each posterior weighted by how likely the decision
+    comes to it, so that for experts p(y|m) = Σ_x p(x|m) p(y|x,m). `mass` is the discounted sum of
+    those weights. Dividing by it makes the mean unbiased from the first batch on, and leaves the
+    prior of an expert that nobody asked as it was. λ = 1 is the plain mean of everything.
+    """
+
+    family: Family
+    mass: Float[Array, "..."]
+    momentum: Float[Array, "..."]
+    frozen: bool = eqx.field(static=True)
+
+    @classmethod
+    def running(cls, like: Family, momentum: Float[Array, ""] | float) -> "Prior":
+        """Start a running mean for posteriors shaped as `like`; its values do not matter."""
+        return cls(like, jnp.zeros(like.batch_shape), jnp.asarray(momentum), frozen=False)
+
+    @classmethod
+    def fixed(cls, family: Family) -> "Prior":
+        """Keep `family` as the prior for ever."""
+        return cls(family, jnp.zeros(family.batch_shape), jnp.asarray(1.0), frozen=True)
+
+    def update(self, posteriors: Family, weights: Float[Array, "n ..."]) -> "Prior":
+        """Take in n weighted posteriors (first axis), with gradients stopped."""
+        if self.frozen:
+            return self
+        posteriors, weights = jax.lax.stop_gradient((posteriors, weights))
+        total = weights.sum(axis=0)
+        mass = self.momentum * self.mass + total
+        rate = jnp.where(mass > 0, total / jnp.where(mass > 0, mass, 1.0), 0.0)
+        seen = total > 0
+        shares = jnp.where(seen, weights / jnp.where(seen, total, 1.0), 1.0 / len(weights))
+        family = self.family.absorb(posteriors, shares, rate)
+        return type(self)(family, mass, self.momentum, frozen=False)
+
+
+class Priors(eqx.Module):
+    """One prior for every stage of a hierarchy, from the outermost selector to the experts."""
+
+    stages: tuple[Prior, ...]
+
+    @classmethod
+    def running(
+        cls,
+        like: Decision,
+        momentum_selector: Float[Array, ""] | float,
+        momentum_expert: Float[Array, ""] | float,
+    ) -> "Priors":
+        """Start running means, with λ₂ for selectors and λ₁ for experts (equations 8 and 9)."""
+        selectors = [Prior.running(s, momentum_selector) for s in like.selections]
+        return cls((*selectors, Prior.running(like.answers, momentum_expert)))
+
+    @classmethod
+    def uniform(cls, like: Decision) -> "Priors":
+        """Uniform priors: the objective becomes the confidence penalty (equation 4)."""
+        return cls(tuple(Prior.fixed(_uniform(stage)) for stage in like.stages))
+
+    def update(self, decision: Decision, weights: Float[Array, " n"]) -> "Priors":
+        """Take in the decisions for n inputs whose weights sum to one."""
+        stages = zip(self.stages, decision.stages, decision.reach, strict=True)
+        return type(self)(
+            tuple(
+                prior.update(posterior, weights.reshape(-1, *(1,) * (reach.ndim - 1)) * reach)
+                for prior, posterior, reach in stages
+            )
+        )
+
+
+class Resource(eqx.Module):
+    """The resource parameter β of one stage, as it changes from step to step."""
+
+    @property
+    @abstractmethod
+    def beta(self) -> Float[Array, ""]:
+        """The current β."""
+
+    @abstractmethod
+    def update(self, information: Float[Array, ""]) -> "Resource":
+        """Go on to the next step, given the information (nats) the stage just processed."""
+
+
+class Fixed(Resource):
+    """The same β for ever."""
+
+    value: Float[Array, ""] = eqx.field(converter=jnp.asarray)
+
+    @property
+    def beta(self) -> Float[Array, ""]:
+        return self.value
+
+    def update(self, information: Float[Array, ""]) -> "Fixed":
+        return self
+
+
+class Scheduled(Resource):
+    """β moves from `start` to `end` within `steps` steps and stays there (Section 7.2)."""
+
+    start: Float[Array, ""] = eqx.field(converter=jnp.asarray)
+    end: Float[Array, ""] = eqx.field(converter=jnp.asarray)
+    steps: Float[Array, ""] = eqx.field(converter=jnp.asarray)
+    shape: Shape = eqx.field(static=True)
+    step: Int[Array, ""] = eqx.field(converter=jnp.asarray, default=0)
+
+    @property
+    def beta(self) -> Float[Array, ""]:
+        return Schedule(self.start, self.end, self.steps, self.shape)(self.step)
+
+    def update(self, information: Float[Array, ""]) -> "Scheduled":
+        return eqx.tree_at(lambda s: s.step, self, self.step + 1)
+
+
+class Budget(Resource):
+    """β is found so that the stage processes `bits` bits, or as many as it can use if fewer.
+
+    Dual ascent on the constraint I ≤ budget, whose multiplier is 1/β, taken in log β so that one
+    step size serves all scales: log β ← log β + rate · (budget − forecast). Section 7.2 names
+    this way of choosing β and leaves it open.
+
+    Parameters follow a new β only after many steps. Comparing the budget with the information of
+    now would raise β far too high in the meantime, so it is compared with a forecast: the trend
+    of the running mean of the information, drawn out by `horizon` steps.
+    """
+
+    bits: Float[Array, ""] = eqx.field(converter=jnp.asarray)
+    log_beta: Float[Array, ""] = eqx.field(converter=jnp.asarray, default=0.0)
+    rate: Float[Array, ""] = eqx.field(converter=jnp.asarray, default=0.01)
+    average: Float[Array, ""] = eqx.field(converter=jnp.asarray, default=0.0)
+    momentum: float = eqx.field(static=True, default=0.99)
+    horizon: float = eqx.field(static=True, default=1000.0)
+    lowest: float = eqx.field(static=True, default=1e-3)
+    highest: float = eqx.field(static=True, default=1e4)
+
+    @property
+    def beta(self) -> Float[Array, ""]:
+        return jnp.exp(self.log_beta)
+
+    def update(self, information: Float[Array, ""]) -> "Budget":
+        trend = (1.0 - self.momentum) * (information - self.average)
+        forecast = information + self.horizon * trend
+        log_beta = self.log_beta + self.rate * (self.bits * LOG_2 - forecast)
+        log_beta = jnp.clip(log_beta, jnp.log(self.lowest), jnp.log(self.highest))
+        return eqx.tree_at(
+            lambda s: (s.log_beta, s.average), self, (log_beta, self.average + trend)
+        )
+
+
+class UtilityScale(eqx.Module):
+    """A running mean and deviation of the utility, after Pop-Art (van Hasselt et al. 2016).
+
+    Dividing utilities by their deviation makes a β mean the same whatever their unit.
+    """
+
+    mean: Float[Array, ""] = eqx.field(converter=jnp.asarray, default=0.0)
+    variance: Float[Array, ""] = eqx.field(converter=jnp.asarray, default=0.0)
+    mass: Float[Array, ""] = eqx.field(converter=jnp.asarray, default=0.0)
+    momentum: Float[Array, ""] = eqx.field(converter=jnp.asarray, default=0.999)
+
+    def update(self, utility: Float[Array, "..."], weights: Float[Array, "..."]) -> "UtilityScale":
+        """Take in weighted utilities."""
+        utility, weights = jax.lax.stop_gradient((utility, weights))
+        kept = self.momentum * self.mass
+        mass = kept + jnp.sum(weights)
+        divisor = jnp.where(mass > 0, mass, 1.0)
+        mean = self.mean + jnp.sum(weights * (utility - self.mean)) / divisor
+        spread = jnp.sum(weights * (utility - mean) ** 2)
+        variance = (kept * (self.variance + (self.mean - mean) ** 2) + spread) / divisor
+        return type(self)(mean, variance, mass, self.momentum)
+
+    def __call__(self, utility: Float[Array, "..."]) -> Float[Array, "..."]:
+        """Return the utility in units of its deviation."""
+        # The floor is relative, so that it scales with the utility as everything else does.
+        deviation = jnp.maximum(jnp.sqrt(self.variance), 1e-6 * jnp.abs(self.mean))
+        return utility / jnp.where(deviation > 0, deviation, 1.0)
+
+
+class Constraints(eqx.Module):
+    """What J needs besides the posteriors, and what every step brings up to date.
+
+    Attributes
+    ----------
+    priors
+        p(m) and p(y|m).
+    resources
+        Where β of every stage comes from, from the outermost selector to the experts.
+    scale
+        The deviation of utilities, if they count in units of it.
+    """
+
+    priors: Priors
+    resources: tuple[Resource, ...]
+    scale: UtilityScale | None = None
+
+    @property
+    def betas(self) -> tuple[Float[Array, ""], ...]:
+        """β of every stage."""
+        return tuple(resource.beta for resource in self.resources)
+
+
+def _uniform(family: Family) -> Family:
+    if isinstance(family, Categorical):
+        return Categorical.uniform(family.log_probs.shape)
+    raise ValueError(
+        f"A uniform prior must be over a finite set of answers, but got {type(family).__name__}; "
+        "use a running or a fixed prior."
+    )

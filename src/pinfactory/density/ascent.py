@@ -1,0 +1,252 @@
+"""Coordinate ascent on the free energy in closed form, over blocks of samples."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.linalg import solve_triangular
+from jax.scipy.special import logsumexp
+from jaxtyping import Array, Float, Int
+
+from pinfactory.core.families import NormalWishart
+
+from .experts import (
+    Experts,
+    Hyperparameters,
+    mean_precision_root,
+    selector_logits,
+    standardised,
+    utility,
+)
+from .learning import fit_experts, fit_prior
+from .statistics import Blocks, Statistics
+
+# Numbers an expert computes from a block (M × D × N) that the processor's cache holds at once.
+CACHE_SIZE = 32768
+
+
+class Expectation(NamedTuple):
+    """What one pass over all samples gives.
+
+    Attributes
+    ----------
+    statistics
+        The statistics of every expert, weighted by its responsibilities.
+    utility
+        Σ_x Σ_m p(m|x) E log N, in nats.
+    value
+        Σ_x Σ_m p(m|x)[E log N − 1/β₁ log p(m|x)/p(m)], in nats.
+    """
+
+    statistics: Statistics
+    utility: Float[Array, ""]
+    value: Float[Array, ""]
+
+
+def expectation_step(
+    experts: Experts,
+    beta_selector: Float[Array | np.float32, ""],
+    blocks: Blocks,
+    n_blocks: Int[Array | np.int32, ""],
+) -> Expectation:
+    """Compute responsibilities in the first blocks, and the statistics weighted by them.
+
+    Sums are taken in each expert's own coordinates, in which its samples have mean 0 and
+    covariance 1: single precision then suffices for clusters of any size at any place.
+    """
+    m, d = experts.posterior.mean.shape
+
+    def add(i: Int[Array, ""], sums: tuple) -> tuple:
+        mass, first, second, value = sums
+        x, weight = blocks.x[i], blocks.weight[i]
+        z = standardised(experts.posterior, x)
+        logits = selector_logits(experts, beta_selector, z)
+        total = logsumexp(logits, axis=0)
+        responsibility = jnp.exp(logits - total) * weight
+        weighted = responsibility[:, None] * z
+        return (
+            mass + jnp.sum(responsibility, axis=1),
+            first + jnp.sum(weighted, axis=2),
+            second + jnp.einsum("min,mjn->mij", weighted, z),
+            value + jnp.sum(weight * total) / beta_selector,
+        )
+
+    zero = jnp.zeros((m,)), jnp.zeros((m, d)), jnp.zeros((m, d, d)), jnp.zeros(())
+    mass, first, second, value = jax.lax.fori_loop(0, n_blocks, add, zero)
+    mean = first / jnp.maximum(mass, 1e-30)[:, None]
+    scatter = second - mass[:, None, None] * mean[:, :, None] * mean[:, None, :]
+    root = jnp.swapaxes(mean_precision_root(experts.posterior), -1, -2)
+    back = jax.vmap(lambda r: solve_triangular(r, jnp.eye(d), lower=False))(root)
+    mean = experts.posterior.mean + jnp.einsum("mij,mj->mi", back, mean)
+    statistics = Statistics(mass, mean, back @ scatter @ jnp.swapaxes(back, -1, -2))
+    # ‖z‖² summed over samples is the trace of the second moments.
+    peak = utility(experts.posterior, jnp.zeros((m, d, 1)))[:, 0]
+    total_utility = mass @ peak - 0.5 * jnp.sum(jnp.trace(second, axis1=1, axis2=2))
+    return Expectation(statistics, total_utility, value)
+
+
+@jax.jit
+def conditional_entropy(
+    experts: Experts,
+    beta_selector: Float[Array | np.float32, ""],
+    blocks: Blocks,
+    n_blocks: Int[Array | np.int32, ""],
+) -> Float[Array, ""]:
+    """Return H(M|X) of the first blocks in nats, from the responsibilities themselves.
+
+    Σ_x Σ_m p(m|x) log p(m|x) as a difference of utility and value would lose all digits where β₁
+    is large.
+    """
+
+    def add(i: Int[Array, ""], sums: tuple) -> tuple:
+        z = standardised(experts.posterior, blocks.x[i])
+        logits = selector_logits(experts, beta_selector, z)
+        log_r = logits - logsumexp(logits, axis=0)
+        r = jnp.exp(log_r)
+        entropy = -jnp.sum(jnp.where(r > 0.0, r * log_r, 0.0), axis=0)
+        return sums[0] + blocks.weight[i] @ entropy, sums[1] + jnp.sum(blocks.weight[i])
+
+    entropy, total = jax.lax.fori_loop(0, n_blocks, add, (jnp.zeros(()), jnp.zeros(())))
+    return entropy / total
+
+
+class Ascent(eqx.Module):
+    """Experts, the statistics they were fitted to, and those that follow from them.
+
+    Attributes
+    ----------
+    fitted_to
+        The statistics that `experts` were fitted to.
+    statistics
+        Statistics of all samples with the responsibilities that follow.
+    utility, value
+        As in `Expectation`, of all samples.
+    prior
+        The best p₀ for these experts.
+    divergence
+        KL(q_m‖p₀) of every expert, in nats; zero if it is not in use.
+    objective
+        J, in nats per sample.
+    change
+        What the last iteration added to it.
+    """
+
+    experts: Experts
+    fitted_to: Statistics
+    statistics: Statistics
+    utility: Float[Array, ""]
+    value: Float[Array, ""]
+    prior: NormalWishart
+    divergence: Float[Array, " m"]
+    objective: Float[Array, ""]
+    change: Float[Array, ""]
+    n_iter: Int[Array, ""]
+
+
+@jax.jit
+def ascend(
+    statistics: Statistics,
+    objective: Float[Array | np.float32, ""],
+    hyper: Hyperparameters,
+    blocks: Blocks,
+    n_blocks: Int[Array | np.int32, ""],
+    tol: Float[Array | np.float32, ""],
+    max_iter: Int[Array | np.int32, ""],
+) -> Ascent:
+    """Alternate experts, their prior and the selector until the objective rises by less than `tol`.
+
+    Its sum over all samples is
+
+        N·J = Σ_x Σ_m p(m|x)[E log N − 1/β₁ log p(m|x)/p(m)] − Σ_m KL(q_m‖p₀)/β₂,
+
+    with β₁ = β₂ = 1 the variational lower bound of the log-evidence.
+
+    Parameters
+    ----------
+    statistics
+        What the experts are fitted to first.
+    objective
+        The objective so far; −∞ at the start.
+    hyper
+        The resources, and the prior to start with.
+    blocks, n_blocks
+        The samples, and how many of the blocks to use.
+    tol, max_iter
+        When to stop.
+    """
+    used = jnp.arange(len(blocks.x)) < n_blocks
+    total = jnp.sum(jnp.where(used, jnp.sum(blocks.weight, axis=1), 0.0))
+
+    def step(ascent: Ascent) -> Ascent:
+        experts = fit_experts(ascent.statistics, hyper.with_prior(ascent.prior))
+        active = experts.log_weight > -jnp.inf
+        prior = fit_prior(experts, ascent.prior)
+        divergence = jnp.where(active, experts.posterior.kl(prior), 0.0)
+        statistics, utility, value = expectation_step(
+            experts, hyper.beta_selector, blocks, n_blocks
+        )
+        objective = (value - jnp.sum(divergence) / hyper.beta_expert) / total
+        return Ascent(
+            experts,
+            ascent.statistics,
+            statistics,
+            utility,
+            value,
+            prior,
+            divergence,
+            objective,
+            objective - ascent.objective,
+            ascent.n_iter + 1,
+        )
+
+    def not_converged(ascent: Ascent) -> Array:
+        # In exact arithmetic the objective never falls: if it does, the rest is rounding.
+        return (ascent.n_iter < max_iter) & (ascent.change >= tol)
+
+    nothing = jnp.zeros(())
+    like = jax.tree.map(lambda a: jnp.zeros(statistics.mass.shape + a.shape, a.dtype), hyper.prior)
+    start = Ascent(
+        Experts(like, jnp.zeros_like(statistics.mass)),
+        statistics,
+        statistics,
+        nothing,
+        nothing,
+        jax.tree.map(jnp.asarray, hyper.prior),
+        jnp.zeros_like(statistics.mass),
+        jnp.asarray(objective),
+        jnp.full((), jnp.inf),
+        jnp.asarray(0),
+    )
+    return jax.lax.while_loop(not_converged, step, start)
+
+
+@jax.jit
+def ascend_best(
+    starts: Statistics,
+    hyper: Hyperparameters,
+    blocks: Blocks,
+    tol: Float[Array | np.float32, ""],
+    max_iter: Int[Array | np.int32, ""],
+) -> tuple[Ascent, Int[Array, ""]]:
+    """Ascend on the first block from many starts (along the first axis).
+
+    Starts run side by side as long as the cache holds them all: beyond that, waiting for the
+    slowest one and for memory would take longer than one after another.
+
+    Returns
+    -------
+    best, n_iter
+        The ascent that came highest, and the iterations of all.
+    """
+    n_starts, m, d = starts.mean.shape
+    most = max(1, CACHE_SIZE // (m * d * blocks.x.shape[-1]))
+    together = next(k for k in range(min(most, n_starts), 0, -1) if n_starts % k == 0)
+
+    def ascend_one(start: Statistics) -> Ascent:
+        return ascend(start, np.float32(-np.inf), hyper, blocks, np.int32(1), tol, max_iter)
+
+    ascents = jax.lax.map(ascend_one, starts, batch_size=together if together > 1 else None)
+    best = jax.tree.map(lambda leaf: leaf[jnp.argmax(ascents.objective)], ascents)
+    return best, jnp.sum(ascents.n_iter)

@@ -1,0 +1,101 @@
+"""Splitting an expert that covers two clusters."""
+
+import numpy as np
+
+from .experts import Experts, Hyperparameters
+from .kmeans import partition, partition_statistics
+from .merging import bic_penalty, merging_gain
+from .statistics import HostStatistics, Statistics, to_device
+
+# Partitions that are tried for each expert.
+TRIALS = 3
+
+
+def split_expert(
+    experts: Experts,
+    statistics: HostStatistics,
+    hyper: Hyperparameters,
+    x: np.ndarray,
+    weight: np.ndarray,
+    random: np.random.RandomState,
+    *,
+    extrapolate: bool,
+) -> Statistics | None:
+    """Return statistics in which an unused expert has a part of another's samples.
+
+    None if all experts are in use, or no division of some samples in two is expected to raise the
+    free energy. The gain of a division in two separate parts is what merging them would lose.
+
+    Parameters
+    ----------
+    experts, statistics
+        The experts, and what they were fitted to.
+    hyper
+        The prior and the resources.
+    x, weight
+        Some samples (columns), and their weights.
+    random
+        Source of randomness.
+    extrapolate
+        Whether the samples count as much as all that they stand for when the gain is weighed, or
+        only as much as they are.
+    """
+    inactive, active = np.flatnonzero(statistics.mass == 0), np.flatnonzero(statistics.mass)
+    if not len(inactive):
+        return None
+    candidates = _partitions(experts, active, x, weight, random)
+    if not candidates:
+        return None
+    owner = np.array([m for m, _ in candidates])
+    halves = HostStatistics(
+        *(np.concatenate(leaf) for leaf in zip(*(h for _, h in candidates), strict=True))
+    )
+    pair = halves.mass.reshape(-1, 2)
+    whole = _scaled(halves, np.repeat(statistics.mass[owner] / pair.sum(axis=1), 2))
+    first = np.arange(0, len(halves.mass), 2)
+    gain = -merging_gain(whole if extrapolate else halves, hyper, first, first + 1)
+    best = int(np.argmax(gain))
+    if gain[best] <= bic_penalty(float(statistics.mass.sum())):
+        return None
+    more = HostStatistics(*(leaf.copy() for leaf in statistics))
+    for leaf, part in zip(more, whole, strict=True):
+        leaf[owner[best]], leaf[inactive[0]] = part[2 * best], part[2 * best + 1]
+    return to_device(more)
+
+
+def _partitions(
+    experts: Experts,
+    active: np.ndarray,
+    x: np.ndarray,
+    weight: np.ndarray,
+    random: np.random.RandomState,
+) -> list[tuple[int, HostStatistics]]:
+    """Return experts, and the statistics of two parts of their samples; several for each."""
+    responsible, z = _assignments(experts, active, x)
+    found = []
+    for k, m in enumerate(active):
+        mine = np.flatnonzero(responsible == k)
+        for _ in range(TRIALS if len(mine) > 1 else 0):
+            label = partition(z[k][:, mine], weight[mine], 2, random)
+            if 0 < label.sum() < len(mine):
+                found.append((int(m), partition_statistics(x[:, mine], weight[mine], label, 2)))
+    return found
+
+
+def _assignments(
+    experts: Experts, active: np.ndarray, x: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the expert in use that explains each sample best, and samples standardised by each."""
+    posterior = experts.posterior
+    roots = np.asarray(posterior.scale_cholesky, float)
+    roots = (roots * np.sqrt(np.asarray(posterior.df, float))[:, None, None])[active]
+    means = np.asarray(posterior.mean, float)[active]
+    z = np.swapaxes(roots, 1, 2) @ (x - means[:, :, None])
+    log_det = np.log(np.diagonal(roots, axis1=1, axis2=2)).sum(axis=1)
+    log_weight = np.asarray(experts.log_weight, float)[active]
+    return np.argmax((log_weight + log_det)[:, None] - 0.5 * (z**2).sum(axis=1), axis=0), z
+
+
+def _scaled(statistics: HostStatistics, factor: np.ndarray) -> HostStatistics:
+    scatter = factor[:, None, None] * statistics.scatter
+    return HostStatistics(factor * statistics.mass, statistics.mean, scatter)

@@ -1,0 +1,108 @@
+"""Coordinates in which the data have mean 0 and covariance 1, whatever the user's units."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+# Where chosen rows stand in a table, and their weights.
+Rows = tuple[np.ndarray, np.ndarray]
+
+# Columns of a block: what an expert computes from one of them stays in the processor's cache.
+BLOCK = 4096
+# Rows that are enough to find the coordinates.
+MAX_ROWS = 65536
+# Odd 64-bit multipliers of a hash (the golden ratio's digits, and MurmurHash's mixer).
+_SPREAD, _MIX = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xFF51AFD7ED558CCD)
+# The share of a feature's variance that is added to it, so that singular data have a density.
+RIDGE = 1e-6
+
+
+def bucket(n: int) -> int:
+    """Return the next of the lengths 64, 96, 128, 192, …, so that many sets share a program."""
+    power = max(64, 1 << (n - 1).bit_length())
+    return power * 3 // 4 if 64 <= power * 3 // 4 >= n else power
+
+
+@np.errstate(over="ignore", invalid="ignore")  # values that are too large are refused later
+def canonical_order(x: np.ndarray, rows: Rows) -> Rows:
+    """Return the rows in an order that depends on neither their own nor the features' units.
+
+    They are sorted by a hash of their standardised values, rounded to a millionth of a deviation.
+    """
+    position, weight = rows
+    share = weight / weight.sum()
+    code = np.zeros(len(position), np.uint64)
+    for column in x.T:
+        values = column[position]
+        centred = values - values[0]
+        centred -= share @ centred
+        deviation = float(np.max(np.abs(centred)))
+        if deviation > 0.0:
+            centred /= deviation
+            centred /= np.sqrt(share @ centred**2)
+        bits = np.round(centred * 1e6).astype(np.int64).view(np.uint64)
+        code = (code ^ bits) * _SPREAD
+        code ^= code >> np.uint64(32)
+    order = np.argsort(code * _MIX, kind="stable")
+    return position[order], weight[order]
+
+
+class Whitening(NamedTuple):
+    """An affine map x ↦ T(x − location)/scale, T lower triangular."""
+
+    location: np.ndarray
+    scale: np.ndarray
+    transform: np.ndarray
+
+    @classmethod
+    def of(cls, x: np.ndarray, rows: Rows) -> "Whitening":
+        """Return the map that makes weighted rows have mean 0 and covariance 1."""
+        position, weight = (part[:MAX_ROWS] for part in rows)
+        x, share = x[position], weight / weight.sum()
+        # The first sample is near the data, so that a mean far from zero loses no digits.
+        location = x[0] + share @ (x - x[0])
+        centred = x - location
+        with np.errstate(over="ignore"):
+            scale = np.sqrt(share @ centred**2)
+        if not np.isfinite(scale).all():
+            raise ValueError("The values of X must be within ±1e150, but got larger ones.")
+        # What is left of a constant column is rounding.
+        constant = scale <= 1e-12 * np.abs(location)
+        scale = np.where(constant | (scale == 0.0), 1.0, scale)
+        centred /= scale
+        correlation = (centred * share[:, None]).T @ centred
+        root = np.linalg.cholesky(correlation + RIDGE * np.eye(x.shape[1]))
+        return cls(location, scale, np.linalg.inv(root))
+
+    @property
+    def log_det(self) -> float:
+        """Return log|∂z/∂x|, to be added to a log-density in these coordinates."""
+        return float(np.sum(np.log(np.diagonal(self.transform))) - np.sum(np.log(self.scale)))
+
+    @property
+    def inverse(self) -> np.ndarray:
+        """Return the matrix that takes deviations back to the user's units."""
+        return self.scale[:, None] * np.linalg.inv(self.transform)
+
+    def columns(self, x: np.ndarray, n: int) -> np.ndarray:
+        """Return at most n samples as columns, and columns of zeros to make it n."""
+        result = np.zeros((x.shape[1], n), np.float32)
+        mapped = self.transform @ ((x - self.location) / self.scale).T
+        # Squares of larger numbers would overflow in single precision.
+        result[:, : len(x)] = np.clip(mapped, -1e12, 1e12)
+        return result
+
+    def blocks(self, x: np.ndarray, rows: Rows) -> tuple[np.ndarray, np.ndarray, int]:
+        """Return blocks of samples, their weights, and how many blocks hold any."""
+        position, weight = rows
+        n = len(position)
+        size = min(bucket(n), BLOCK)
+        used = -(-n // size)
+        reserved = used if used <= 4 else bucket(used)
+        columns = np.zeros((reserved, x.shape[1], size), np.float32)
+        weights = np.zeros((reserved, size), np.float32)
+        for i in range(used):
+            chosen = slice(i * size, (i + 1) * size)
+            columns[i] = self.columns(x[position[chosen]], size)
+            weights[i, : len(position[chosen])] = weight[chosen]
+        return columns, weights, used

@@ -1,0 +1,262 @@
+"""How a division of labour begins: candidates compared by rows that none of them has seen.
+
+Candidates are one expert, linear model trees of two sizes, and random starts. All are trained side
+by side, each is kept at its best step (which may be where it began), and the best is kept unless
+one expert is as good.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from pinfactory import networks
+from pinfactory import settings as check
+from pinfactory.core.constraints import Fixed
+from pinfactory.core.hierarchy import Hierarchy, pick, stack
+from pinfactory.core.learning import State
+
+from .fitting import Fit, Replica, Trainer, result_of, scores_of_rows
+from .linear_tree import LinearTree
+from .starts import accepts_leaves, begin, teach
+from .table import RowNumbers, Table, Validation
+
+
+class Candidate(NamedTuple):
+    """One way to begin: a tree of so many leaves, or so many random experts."""
+
+    n_experts: int
+    replica: Replica
+    tree: bool
+
+
+# The best of several candidates and steps gains a standard error by chance alone.
+BEYOND_NOISE = 2.0
+# So much more of the targets' variance than one line a committee may leave unexplained.
+ERROR_ALLOWED = 0.002
+# The mean gain in score of a held-out row, and its standard error.
+Gain = tuple[float, float]
+
+
+class Found(NamedTuple):
+    """The best candidate after training, and what it gained where that is known."""
+
+    fit: Fit
+    gain: Gain | None
+
+
+def search(trainer: Trainer, table: Table, replicas: Sequence[Replica], n_init: int) -> Found:
+    """Train all candidates and return the best.
+
+    Parameters
+    ----------
+    trainer
+        Trains states side by side.
+    table
+        The rows.
+    replicas
+        Seeds and resources of the candidates; the first is that of the trees.
+    n_init
+        How many random starts there are.
+    """
+    stopping = trainer.stopping(len(table.x), replicas[0])
+    if stopping is None:
+        return Found(_without_validation(trainer, table, replicas, n_init), None)
+    validation = trainer.validation(table, stopping)
+    trees = _trees(trainer, table, validation.learned, replicas[0])
+    candidates = _candidates(trainer, trees, table, validation, replicas, n_init)
+    n_candidates, n_replicas = len(candidates), validation.n_replicas
+    starting = [candidate for candidate in candidates for _ in range(n_replicas)]
+    learned = [*validation.learned] * n_candidates
+    states = _states(trainer, table, starting, trees * n_candidates, learned)
+    own = [candidate.replica for candidate in starting]
+    most_error = _error_of_one_line(trainer, trees, table, validation) + ERROR_ALLOWED
+    trained = trainer.run(table, states, own, validation, compare=True, most_error=most_error)
+    best = trained.run.best
+    assert best is not None
+    scores = np.asarray(best.score)[::n_replicas]
+    chosen, gain = _choose(trainer, candidates, validation, best.state, scores)
+    # The last replica of a candidate is the one that has learned from all rows.
+    number = (chosen + 1) * n_replicas - 1
+    result = result_of(trained)
+    kept = stack([pick(result.states, number)])
+    return Found(Fit(kept, result.scores[number : number + 1], trained), gain)
+
+
+def _without_validation(
+    trainer: Trainer, table: Table, replicas: Sequence[Replica], n_init: int
+) -> Fit:
+    """Train the largest tree and random starts; the objective itself tells which is best."""
+    everything = [np.arange(len(table.x))]
+    trees = _trees(trainer, table, everything, replicas[0])
+    candidates = [Candidate(r.n_experts, r, False) for r in _random(trainer, replicas, n_init)]
+    if trees[0] is not None:
+        candidates.insert(0, Candidate(trees[0].n_leaves, replicas[0], True))
+    n = len(candidates)
+    states = _states(trainer, table, candidates, trees * n, everything * n)
+    return result_of(trainer.run(table, states, [c.replica for c in candidates], None))
+
+
+# ------------------------------------------------------------------------------ how to begin
+
+
+def _trees(
+    trainer: Trainer, table: Table, learned: Sequence[RowNumbers], replica: Replica
+) -> list[LinearTree | None]:
+    """Grow a tree on the rows of every fold, where experts can begin as its leaves."""
+    options = ("auto", "tree", "random")
+    start = check.choice("start", trainer.settings.start, options)
+    possible = accepts_leaves(trainer.problem.expert(jax.random.key(0)))
+    if start == "tree" and not possible:
+        raise ValueError(
+            "`start` must be 'auto' or 'random' for experts without a linear part, but got 'tree'."
+        )
+    # A budget in bits is for all experts, and a schedule is itself a way to begin.
+    fixed = isinstance(replica.selector, Fixed) and isinstance(replica.expert, Fixed)
+    if not possible or start == "random" or (start == "auto" and not fixed):
+        return [None] * len(learned)
+    return [trainer.problem.grow(table.take(rows), replica.n_experts) for rows in learned]
+
+
+def _random(trainer: Trainer, replicas: Sequence[Replica], n_init: int) -> Sequence[Replica]:
+    return replicas[:n_init] if trainer.settings.start != "tree" else []
+
+
+def _candidates(
+    trainer: Trainer,
+    trees: Sequence[LinearTree | None],
+    table: Table,
+    validation: Validation,
+    replicas: Sequence[Replica],
+    n_init: int,
+) -> list[Candidate]:
+    first, candidates = replicas[0], []
+    if trees[0] is not None:
+        grown = [tree for tree in trees if tree is not None]
+        largest = max(tree.n_leaves for tree in grown)
+        sizes = {1, _best_size(grown, table, validation)} | ({largest} if trainer.cheap else set())
+        candidates = [Candidate(size, first, True) for size in sorted(sizes)]
+    if len(candidates) > 1 and not trainer.cheap:
+        # Networks learn what a finer division would bring, and take long to train.
+        return candidates
+    for replica in _random(trainer, replicas, n_init):
+        # One random expert would be the same as one leaf, only later.
+        if replica.n_experts > 1 or not candidates:
+            candidates.append(Candidate(replica.n_experts, replica, False))
+    return candidates
+
+
+def _best_size(trees: Sequence[LinearTree], table: Table, validation: Validation) -> int:
+    """Return the smallest number of leaves that is as good on held-out rows as the best one."""
+    most = max(tree.n_leaves for tree in trees)
+    likelihoods, weights = [], []
+    for tree, rows in zip(trees, validation.judged_rows, strict=True):
+        part = table.take(rows)
+        found = tree.log_likelihoods(part)
+        # A tree that stopped growing stays as it is.
+        likelihoods.append(found[:, np.minimum(np.arange(most), tree.n_leaves - 1)])
+        weights.append(part.weight)
+    scores, weight = np.concatenate(likelihoods), np.concatenate(weights).astype(float)
+    best = int(np.argmax(weight @ scores))
+    gains = [_gain(scores[:, best] - scores[:, k], weight) for k in range(best)]
+    worse = [mean > error for mean, error in gains]
+    return worse.index(False) + 1 if False in worse else best + 1
+
+
+def _gain(difference: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"]) -> Gain:
+    """Return a weighted mean and its standard error."""
+    mean = float(np.average(difference, weights=weight))
+    variance = float(np.average((difference - mean) ** 2, weights=weight))
+    return mean, float(np.sqrt(variance / max(weight.sum(), 1.0)))
+
+
+def _states(
+    trainer: Trainer,
+    table: Table,
+    candidates: Sequence[Candidate],
+    trees: Sequence[LinearTree | None],
+    learned: Sequence[RowNumbers],
+) -> list[State]:
+    """Return the states in which candidates begin, each with the tree of its own rows."""
+    replicas = [candidate.replica for candidate in candidates]
+    hierarchies = [state.model for state in trainer.start(replicas)]
+    taught = []
+    for n, (candidate, tree) in enumerate(zip(candidates, trees, strict=True)):
+        if candidate.tree and tree is not None:
+            size = min(candidate.n_experts, tree.n_leaves)
+            hierarchies[n] = begin(hierarchies[n], tree, size)
+            if size > 1 and not isinstance(hierarchies[n].selector, networks.SoftTree):
+                taught.append((n, partial(tree.assign, n_leaves=size)))
+    if taught:
+        numbers = [n for n, _ in taught]
+        new = teach(
+            [hierarchies[n] for n in numbers],
+            table,
+            [learned[n] for n in numbers],
+            [assign for _, assign in taught],
+            [candidates[n].replica.seed for n in numbers],
+        )
+        for n, hierarchy in zip(numbers, new, strict=True):
+            hierarchies[n] = hierarchy
+    return trainer.initial_states(hierarchies, replicas)
+
+
+# --------------------------------------------------------------------------- which is the best
+
+
+def _error_of_one_line(
+    trainer: Trainer,
+    trees: Sequence[LinearTree | None],
+    table: Table,
+    validation: Validation,
+) -> float:
+    """Return the mean squared error of one regression on held-out rows, if it matters."""
+    if trainer.problem.error is None or trees[0] is None:
+        return math.inf
+    total, weight = 0.0, 0.0
+    for tree, rows in zip(trees, validation.judged_rows, strict=True):
+        assert tree is not None
+        part = table.take(rows)
+        total += float(part.weight @ np.sum(tree.errors_of_root(part) ** 2, axis=1))
+        weight += float(part.weight.sum())
+    return total / weight
+
+
+def _choose(
+    trainer: Trainer,
+    candidates: Sequence[Candidate],
+    validation: Validation,
+    states: State[Hierarchy],
+    best_scores: Float[np.ndarray, " candidates"],
+) -> tuple[int, Gain | None]:
+    """Return the best candidate and its gain over one expert.
+
+    One expert is kept unless a tree gains more than `BEYOND_NOISE` standard errors, and that
+    unless a random start does: what begins as a tree does not depend on the seed.
+    """
+    judged = validation.judged_together(len(candidates))
+    rows = scores_of_rows(trainer.problem.score, states, judged, validation.folded)
+    weight = np.asarray(validation.judged.weight, float).ravel()
+    kept = weight > 0
+    scores = np.asarray(rows, float).reshape(len(candidates), -1)[:, kept]
+    weight = weight[kept]
+
+    # From the simplest kind to the others: one leaf, trees, random starts.
+    kinds: dict[tuple[bool, bool], list[int]] = {}
+    for n, candidate in enumerate(candidates):
+        kinds.setdefault((not candidate.tree, candidate.n_experts > 1), []).append(n)
+    chosen = None
+    for _, members in sorted(kinds.items()):
+        best = max(members, key=lambda n: best_scores[n])
+        if chosen is None:
+            chosen = best
+        elif best_scores[best] > best_scores[chosen]:
+            mean, error = _gain(scores[best] - scores[chosen], weight)
+            chosen = best if mean > BEYOND_NOISE * error else chosen
+    assert chosen is not None
+    single = kinds.get((False, False))
+    return chosen, _gain(scores[chosen] - scores[single[0]], weight) if single else None

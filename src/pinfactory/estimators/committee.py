@@ -1,0 +1,374 @@
+"""What classifier and regressor share: from a table to a trained hierarchy, and questions to it."""
+
+import itertools
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Key, PyTree
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from pinfactory import networks
+from pinfactory import settings as check
+from pinfactory.base import Learnable
+from pinfactory.callbacks import fingerprint
+from pinfactory.core.compiling import compiled
+from pinfactory.core.constraints import Fixed
+from pinfactory.core.growth import has_movable_outputs, order_by_share
+from pinfactory.core.hierarchy import Decision, Hierarchy, pick
+from pinfactory.core.information import Estimate, Information, Meter, estimate_information
+from pinfactory.core.learning import State
+from pinfactory.core.padding import padded, padded_length
+from pinfactory.environment import library_settings
+
+from .candidates import search
+from .fitting import Problem, Replica, Trainer
+from .table import Rows, Table
+
+# Rows that are asked at once: bounds the memory of predictions on large tables.
+BLOCK = 8192
+# Enough rows to know the information of Gaussian answers to a few hundredths of a bit.
+MONTE_CARLO_ROWS = 512
+# With fewer effective experts than this a division of labour has collapsed.
+COLLAPSED = 1.05
+# Farther than this from the mean, in deviations, is as good as infinite: squares stay finite.
+FARTHEST = 1e9
+
+Inputs = Float[Array, "n d"]
+
+
+class Committee(Learnable):
+    """A selector and simple experts, trained on the rows of a table.
+
+    A subclass says in `_problem` what its targets need, and in `_mixture` how the answers of all
+    experts become one.
+    """
+
+    state_: State[Hierarchy]
+    scaler_: StandardScaler
+    n_experts_: int
+    n_features_in_: int
+    n_iter_: int
+    gain_: tuple[float, float] | None
+    _attributes: tuple[str, ...] = (
+        *("n_features_in_", "feature_names_in_", "n_experts_", "n_iter_", "scaler_", "gain_"),
+    )
+    _mixture: Callable[[Hierarchy, Inputs], PyTree[Array]]
+
+    @abstractmethod
+    def _problem(self) -> Problem:
+        """Return what the targets need; what was learned of their scale or classes is known."""
+
+    @property
+    def verdict_(self) -> str:
+        """Say whether one expert is enough, several share the work, or training collapsed."""
+        check_is_fitted(self)
+        n_available = int(np.sum(np.asarray(self.state_.model.available)))
+        in_use = self.effective_experts_
+        if self.n_experts_ == 1:
+            return "There is one expert."
+        if n_available == 1:
+            return "One expert is enough: on held-out samples more of them gained nothing."
+        if in_use < COLLAPSED:
+            return (
+                f"Training collapsed: one of {n_available} experts answers nearly everything. Its "
+                "price may be too high (raise beta_selector), or the start too poor "
+                "(start='auto', more n_init)."
+            )
+        told = f"{in_use:.1f} of {self.n_experts_} experts are in use"
+        if self.gain_ is None:
+            return f"{told}."
+        mean, error = self.gain_
+        return f"{told}: on held-out samples they gain {mean:.3f} ± {error:.3f} over one."
+
+    # ---------------------------------------------------------------------------- questions
+
+    def responsibilities(self, X: Any) -> np.ndarray:
+        """Return p(m|x) with one row for each sample and one column for each expert."""
+        return self._ask(select, X)
+
+    def assign(self, X: Any) -> np.ndarray:
+        """Return the index of the most responsible expert for each sample."""
+        return self.responsibilities(X).argmax(axis=1)
+
+    def explain(self, feature_names: Sequence[str] | None = None) -> Any:
+        """Return a table of every linear expert's weights in the data's own units.
+
+        Parameters
+        ----------
+        feature_names : sequence of str, optional
+            Names of the features; those seen in `fit`, or x0, x1, …, if not given.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row for every expert (and class or output, if several): its share of the data, the
+            bits it processes, intercept and weights. For two classes they give the log-odds of
+            ``classes_[1]``.
+        """
+        from .explain import explain
+
+        return explain(self, feature_names)
+
+    def plot_partition(self, X: Any, y: Any = None, **settings: Any) -> Any:
+        """Draw who answers where; see `pinfactory.plotting.PartitionDisplay.from_estimator`."""
+        from pinfactory.plotting import PartitionDisplay
+
+        return PartitionDisplay.from_estimator(self, X, y, **settings)
+
+    def plot_information(self, *, ax: Any = None) -> Any:
+        """Draw the bits processed; see `pinfactory.plotting.InformationDisplay`."""
+        from pinfactory.plotting import InformationDisplay
+
+        return InformationDisplay.from_estimator(self, ax=ax)
+
+    def _ask(self, question: Callable[..., PyTree[Array]], X: Any, *more: Any) -> Any:
+        """Put a question to the hierarchy, block by block, and join the answers."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=np.float64)
+        blocks = []
+        with library_settings():
+            for start in range(0, len(X), BLOCK):
+                block = self._standardised(X[start : start + BLOCK])
+                x = jnp.asarray(padded(block, min(padded_length(len(block)), BLOCK)))
+                blocks.append((len(block), question(self._hierarchy(), x, *more)))
+        lengths, answers = zip(*blocks, strict=True)
+
+        def join(*parts: Array) -> np.ndarray:
+            kept = [np.asarray(part)[:n] for part, n in zip(parts, lengths, strict=True)]
+            return np.concatenate(kept).astype(float)
+
+        return jax.tree.map(join, *answers)
+
+    def _hierarchy(self) -> Hierarchy:
+        """Return the hierarchy that answers questions."""
+        return self.state_.model
+
+    def _routed(self, X: Any, routing: str) -> Any:
+        """Return one answer for each sample from whom `routing` asks."""
+        options = ("mixture", "best", "sampled")
+        if check.choice("routing", routing, options) == "mixture":
+            return self._ask(self._mixture, X)
+        if routing == "best":
+            return self._ask(ask_best, X)
+        seed = check_random_state(self.random_state).randint(2**31 - 1)
+        keys = map(partial(jax.random.fold_in, jax.random.key(seed)), itertools.count())
+        return self._ask(lambda h, x: ask_sampled(h, x, next(keys)), X)
+
+    def _ask_expert(self, X: Any, expert: int) -> Any:
+        check_is_fitted(self)
+        if check.integer("expert", expert, 0) >= self.n_experts_:
+            raise ValueError(f"`expert` must be below {self.n_experts_}, but got {expert}.")
+        return self._ask(ask_expert, X, jnp.asarray(expert))
+
+    # ------------------------------------------------------------------- from data to a table
+
+    def _checked(
+        self, X: Any, y: Any, sample_weight: Any, *, reset: bool, numeric: bool
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return checked samples, targets (of several outputs if `numeric`) and weights."""
+        X, y = validate_data(
+            self, X, y, reset=reset, dtype=np.float64, multi_output=numeric, y_numeric=numeric
+        )
+        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        if not weight.any():
+            raise ValueError("`sample_weight` must hold a weight above zero, but got only zeros.")
+        return X, y, weight
+
+    def _fit_scaler(self, X: np.ndarray, rows: Rows) -> None:
+        """Take mean and deviation of the inputs, which standardise them from now on."""
+        self.scaler_ = StandardScaler()
+        for part in rows.parts():
+            self.scaler_.partial_fit(X[part.position], sample_weight=part.weight)
+
+    def _standardised(self, X: np.ndarray) -> np.ndarray:
+        distance = (X - self.scaler_.mean_) / self.scaler_.scale_
+        return np.clip(distance, -FARTHEST, FARTHEST).astype(np.float32)
+
+    def _table(self, X: np.ndarray, targets: np.ndarray, rows: Rows) -> Table:
+        """Return standardised rows; `targets` are those of all samples, in the experts' units."""
+        x, start = np.empty((len(rows.position), X.shape[1]), np.float32), 0
+        # Part by part, so that the table is never held a second time in double precision.
+        for part in rows.parts():
+            x[start : start + len(part.position)] = self._standardised(X[part.position])
+            start += len(part.position)
+        weight = (rows.weight / rows.weight.mean()).astype(np.float32)
+        return Table(x, targets[rows.position], weight)
+
+    # ------------------------------------------------------------------------------- training
+
+    def _network(self, outputs: int, key: Key[Array, ""]) -> networks.Network:
+        """Build the network of an expert."""
+        inputs = self.n_features_in_
+        if callable(self.expert):
+            return self.expert(inputs, outputs, key=key)
+        kind = check.choice("expert", self.expert, ("constant", "linear", "mlp"))
+        if kind == "mlp":
+            hidden = check.sizes("expert_hidden", self.expert_hidden)
+            return networks.residual_mlp(inputs, outputs, hidden, key=key)
+        return getattr(networks, kind)(inputs, outputs, key=key)
+
+    def _selector(self, inputs: int, outputs: int, key: Key[Array, ""]) -> networks.Network:
+        """Build the selector."""
+        if callable(self.selector):
+            return self.selector(inputs, outputs, key=key)
+        kind = check.choice("selector", self.selector, ("tree", "mlp", "linear"))
+        if kind == "tree":
+            return networks.SoftTree.random(inputs, outputs, key=key)
+        if kind == "linear":
+            return networks.limited(networks.linear(inputs, outputs, key=key))
+        hidden = check.sizes("selector_hidden", self.selector_hidden)
+        return networks.limited(networks.mlp(inputs, outputs, hidden, networks.tanh, key=key))
+
+    def _objective(self) -> str:
+        """Return what is trained: the free energy J, or the likelihood of the mixture."""
+        options = ("auto", "free_energy", "likelihood")
+        asked = check.choice("objective", self.objective, options)
+        if asked != "auto":
+            return asked
+        # A price that moves, or a budget, is one of J; so is a sampled expectation.
+        moves = not all(isinstance(resource, Fixed) for resource in self._resources())
+        likely = getattr(self, "utility", "likelihood") == "likelihood"
+        return (
+            "free_energy" if moves or not likely or self.expectation == "sampled" else "likelihood"
+        )
+
+    def _is_warm(self) -> bool:
+        return self.warm_start and hasattr(self, "state_")
+
+    def _fit_table(self, table: Table, **training: Any) -> None:
+        """Train candidates side by side, keep the best, and measure its information."""
+        random = check_random_state(self.random_state)
+        n_init = check.integer("n_init", self.n_init, 1)
+        warm = self.state_ if self._is_warm() else None
+        identity = {"data": fingerprint(*table)} if training["checkpoint"] else None
+        train = partial(self._train, identity=identity, **training)
+        trainer = Trainer(self, self._problem(), train)
+        resources = self._resources()
+        self._set_n_experts(warm is not None)
+        seeds = random.randint(2**31 - 1, size=n_init)
+        replicas = [Replica(int(seed), self.n_experts, *resources) for seed in seeds]
+        if warm is None:
+            fit, self.gain_ = search(trainer, table, replicas, n_init)
+        else:
+            fit, self.gain_ = trainer.fit_part(table, replicas[:1], warm), None
+        state = pick(fit.states, int(np.argmax(fit.scores)))
+        self.n_iter_, self.history_ = int(fit.trained.run.step), fit.trained.history
+        self.state_ = self._ordered(state, table)
+        self._measure(table)
+
+    def _ordered(self, state: State, table: Table) -> State:
+        """Put the busiest expert first, where the selector's outputs can be moved."""
+        if not has_movable_outputs(state.model.selector):
+            return state
+        share = np.zeros(self.n_experts_)
+        for block in table.blocks(BLOCK):
+            share += np.asarray(block.weight @ select(state.model, block.x), float)
+        return order_by_share(state, share)
+
+    def _fit_batch(self, table: Table) -> None:
+        """Go on learning, seeing each row once."""
+        known = getattr(self, "state_", None)
+        self._set_n_experts(known is not None)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        replica = Replica(seed, self.n_experts, *self._resources())
+        trainer = Trainer(self, self._problem(), self._train)
+        self.gain_ = None
+        trained = trainer.fit_batch(table, replica, known, 0 if known is None else self.n_iter_)
+        self.state_, self.n_iter_ = pick(trained.run.state, 0), int(trained.run.step)
+        self._measure(table)
+
+    def _set_n_experts(self, going_on: bool) -> None:
+        if going_on and self.n_experts != self.n_experts_:
+            raise ValueError(
+                f"`n_experts` must stay {self.n_experts_} to go on with a fitted committee, but "
+                f"got {self.n_experts}."
+            )
+        self.n_experts_ = self.n_experts
+
+    def _measure(self, table: Table) -> None:
+        """Measure the information processed on the training data."""
+        hierarchy, meter = self.state_.model, None
+        for block in table.blocks(BLOCK):
+            meter = feed_meter(meter, hierarchy, block.x, block.weight)
+        assert meter is not None
+        measured = read_meter(meter)
+        if meter.overall is None:
+            overall = estimate_overall(hierarchy, table.sample(MONTE_CARLO_ROWS)).value
+            measured = eqx.tree_at(lambda i: i.overall, measured, overall)
+        self.information_ = measured.on_host()
+
+    # ---------------------------------------------------------------------------------- files
+
+    def _untrained(self) -> State:
+        if len(self.scaler_.mean_) != self.n_features_in_:
+            raise ValueError("the scale of the inputs must have one number for each feature")
+        replica = Replica(0, self.n_experts_, *self._resources())
+        return Trainer(self, self._problem(), self._train).start([replica])[0]
+
+
+@compiled
+def select(hierarchy: Hierarchy, x: Inputs) -> Float[Array, "n m"]:
+    """Return p(m|x)."""
+    return jax.vmap(hierarchy.select)(x).probs
+
+
+@compiled
+def decide(hierarchy: Hierarchy, x: Inputs) -> Decision:
+    """Return p(m|x) and the answers of all experts."""
+    return jax.vmap(hierarchy)(x)
+
+
+@compiled
+def ask_best(hierarchy: Hierarchy, x: Inputs) -> PyTree[Array]:
+    """Return the answer of the most responsible expert; the others are not asked."""
+
+    def one(x: Array) -> PyTree[Array]:
+        chosen = jnp.argmax(hierarchy.select(x).log_probs)
+        return hierarchy.expert(chosen)(x)
+
+    return jax.vmap(one)(x)
+
+
+@compiled
+def ask_sampled(hierarchy: Hierarchy, x: Inputs, key: Key[Array, ""]) -> PyTree[Array]:
+    """Return the answer of an expert drawn from p(m|x) for each input."""
+
+    def one(x: Array, key: Array) -> PyTree[Array]:
+        return hierarchy.expert(hierarchy.select(x).sample(key))(x)
+
+    return jax.vmap(one)(x, jax.random.split(key, len(x)))
+
+
+@compiled
+def ask_expert(hierarchy: Hierarchy, x: Inputs, m: Int[Array, ""]) -> PyTree[Array]:
+    """Return the answers of expert m."""
+    return jax.vmap(hierarchy.expert(m))(x)
+
+
+@compiled
+def feed_meter(
+    meter: Meter | None, hierarchy: Hierarchy, x: Inputs, weight: Float[Array, " n"]
+) -> Meter:
+    """Measure the decisions for further inputs, or begin to."""
+    decision = jax.vmap(hierarchy)(x)
+    return (Meter.start(decision) if meter is None else meter).update(decision, weight)
+
+
+@compiled
+def read_meter(meter: Meter) -> Information:
+    """Return what has been measured."""
+    return meter.report()
+
+
+@compiled
+def estimate_overall(hierarchy: Hierarchy, x: Inputs) -> Estimate:
+    """Estimate I(X;Y) for answers whose mixture has no closed-form entropy."""
+    return estimate_information(jax.random.key(0), jax.vmap(hierarchy)(x))[1]

@@ -1,0 +1,376 @@
+"""How committees are trained on a table: restarts side by side, and when to stop."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Key
+
+from pinfactory import settings as check
+from pinfactory.core.batches import Batches, Epochs
+from pinfactory.core.compiling import compiled
+from pinfactory.core.constraints import Budget, Constraints, Fixed, Priors, Resource, Scheduled
+from pinfactory.core.hierarchy import Decision, Expert, Hierarchy, assemble, stack, zeros_like
+from pinfactory.core.learning import CommitteeLoss, Data, Learner, State, Utility
+from pinfactory.core.schedules import Schedule
+from pinfactory.core.training import Run, Trained
+
+from .linear_tree import LinearTree
+from .table import RowBatches, RowNumbers, Table, Validation
+
+# Steps between two looks at the validation rows; fixed, because it is part of a compiled shape.
+CHUNK = 100
+# … and if there are none, long enough that the return to Python costs nothing.
+UNCHECKED_CHUNK = 2500
+# A hundredth of R² more than one line loses costs a nat for each row.
+PRICE_OF_ERROR = 100.0
+# Folds of small tables and of larger ones, where a part of the rows misses less.
+FOLDS, FEW_FOLDS, MOST_IN_FOLDS = 5, 3, 2000
+# Fewer rows are too few to judge by. From so many rows on a part of them is enough to judge by.
+FEWEST_FOLDED, MOST_FOLDED = 40, 10_000
+# A step sees a sixty-fourth of the rows, within these bounds; half of that if experts are networks,
+# whose steps take longer.
+SMALLEST_BATCH, LARGEST_BATCH, BATCHES = 32, 1024, 64
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What one kind of target needs of a committee.
+
+    Attributes
+    ----------
+    n_features
+        Numbers in an input.
+    utility
+        What an expert's answer is worth.
+    expert
+        Builds an expert from a key.
+    score
+        How good the whole committee's answer is for each row of a validation set.
+    order
+        Returns an order of the rows of a table, any part of which stands for all.
+    grow
+        Grows a linear model tree with at most so many leaves on a table.
+    error
+        The squared error of the committee's answer for each row, where committees must not be worse
+        in it than one line; else None.
+    """
+
+    n_features: int
+    utility: Utility
+    expert: Callable[[Key[Array, ""]], Expert]
+    score: Callable[[Hierarchy, Data], Float[Array, " n"]]
+    order: Callable[[Table, np.random.Generator], RowNumbers]
+    grow: Callable[[Table, int], LinearTree]
+    error: Callable[[Hierarchy, Data], Float[Array, " n"]] | None = None
+
+
+class Replica(NamedTuple):
+    """How one of several trainings that run side by side differs from the others."""
+
+    seed: int
+    n_experts: int
+    selector: Resource
+    expert: Resource
+
+
+class Fit(NamedTuple):
+    """Trained states of all replicas, how good each is, and how training went."""
+
+    states: State
+    scores: Float[np.ndarray, " replicas"]
+    trained: Trained[State]
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """Trains replicas of a committee.
+
+    Attributes
+    ----------
+    settings
+        The estimator that has the settings.
+    problem
+        What its targets need.
+    train
+        `pinfactory.core.training.train`, with callbacks and the like.
+    """
+
+    settings: Any
+    problem: Problem
+    train: Callable[..., Trained[State]]
+
+    @property
+    def cheap(self) -> bool:
+        """Whether experts are so simple that many candidates and folds take little time."""
+        return self.settings.expert in ("constant", "linear")
+
+    @property
+    def learner(self) -> Learner:
+        """Gradient ascent on J."""
+        options = ("exact", "sampled")
+        expectation = check.choice("expectation", self.settings.expectation, options)
+        mixture = self.settings._objective() == "likelihood"
+        loss = CommitteeLoss(self.problem.utility, expectation, mixture)
+        return Learner(loss, keep_average=True)
+
+    # ------------------------------------------------------------------ states before training
+
+    def start(self, replicas: Sequence[Replica]) -> list[State]:
+        """Return untrained states; all replicas have the shape of the largest."""
+        most = max(r.n_experts for r in replicas)
+
+        def untrained(replica: Replica) -> Hierarchy:
+            available = jax.device_put(np.arange(most) < replica.n_experts)
+            hierarchy = self.hierarchy(jax.random.key(replica.seed), most)
+            return eqx.tree_at(lambda h: h.available, hierarchy, available)
+
+        return self.initial_states(list(map(untrained, replicas)), replicas)
+
+    def initial_states(
+        self, hierarchies: Sequence[Hierarchy], replicas: Sequence[Replica]
+    ) -> list[State]:
+        """Return the states of hierarchies before their first step."""
+        priors, (rate, decay) = self._priors(hierarchies[0]), self._rates()
+
+        def one(hierarchy: Hierarchy, replica: Replica) -> State:
+            return self.learner.init(
+                hierarchy,
+                Constraints(priors, (replica.selector, replica.expert)),
+                learning_rate=rate,
+                weight_decay=decay,
+            )
+
+        return list(map(one, hierarchies, replicas))
+
+    def proceed(self, state: State, wanted: Replica) -> State:
+        """Return what was learned before, with the settings of now."""
+        known = state.constraints.resources
+        resources = tuple(map(_resumed, known, (wanted.selector, wanted.expert)))
+        rate, decay = self._rates()
+        return eqx.tree_at(
+            lambda s: (s.constraints.resources, s.learning_rate, s.weight_decay),
+            state,
+            (resources, Schedule.constant(rate), jnp.asarray(decay)),
+        )
+
+    def hierarchy(self, key: Key[Array, ""], n_experts: int) -> Hierarchy:
+        """Build a hierarchy with random parameters."""
+        selector = partial(self.settings._selector, self.problem.n_features, n_experts)
+        return assemble(key, selector, self.problem.expert, n_experts)
+
+    def _priors(self, hierarchy: Hierarchy) -> Priors:
+        leaves, structure = jax.tree.flatten(hierarchy)
+        like = zeros_like(
+            _decision(structure, tuple(map(_outline, leaves)), self.problem.n_features)
+        )
+        if check.choice("prior", self.settings.prior, ("running", "uniform")) == "uniform":
+            return Priors.uniform(like)
+        return self.settings._priors(like)
+
+    def _rates(self) -> tuple[float, float]:
+        """Return learning rate and weight decay."""
+        return (
+            check.number("learning_rate", self.settings.learning_rate, 0.0, open_low=True),
+            check.number("weight_decay", self.settings.weight_decay, 0.0),
+        )
+
+    # ------------------------------------------------------------------------------- training
+
+    def fit_part(self, table: Table, replicas: Sequence[Replica], warm: State | None = None) -> Fit:
+        """Train replicas, stopped by a part of the rows if asked for."""
+        validation = None
+        if self.stopping(len(table.x), replicas[0]):
+            validation = self.validation(table, "part")
+        states = self.start(replicas) if warm is None else [self.proceed(warm, r) for r in replicas]
+        # What was learned before is only given up for something better.
+        return result_of(self.run(table, states, replicas, validation, compare=warm is not None))
+
+    def validation(self, table: Table, stopping: str) -> Validation:
+        """Return the rows that are set aside for one candidate.
+
+        The same whatever the seed, so that the same data are divided in the same way.
+        """
+        order = self.problem.order(table, np.random.default_rng(0))
+        if stopping == "part":
+            return Validation.part(table, order, self.settings.validation_fraction)
+        n_folds = FOLDS if self.cheap and len(order) <= MOST_IN_FOLDS else FEW_FOLDS
+        return Validation.folds(table, order, min(n_folds, len(order)))
+
+    def stopping(self, n_rows: int, replica: Replica) -> str | None:
+        """Return by what training is stopped: by folds, by a part of the rows, or not at all."""
+        settings = self.settings
+        check.number("validation_fraction", settings.validation_fraction, 0.0, 0.9, open_low=True)
+        options = (True, False, "auto", "folds")
+        asked = check.choice("early_stopping", settings.early_stopping, options)
+        if asked != "auto":
+            named = {True: "part", False: None, "folds": "folds"}[asked]
+            return named if n_rows > 1 else None
+        # A budget is only met after many steps, and a schedule takes as many as it says.
+        fixed = isinstance(replica.selector, Fixed) and isinstance(replica.expert, Fixed)
+        if fixed and FEWEST_FOLDED <= n_rows <= (MOST_FOLDED if self.cheap else MOST_IN_FOLDS):
+            return "folds"
+        return "part" if n_rows >= 100 else None
+
+    def batch_size(self, n_rows: int) -> int:
+        """Return the rows of a step."""
+        if self.settings.batch_size == "auto":
+            share = n_rows // (BATCHES if self.cheap else 2 * BATCHES)
+            wanted = min(max(share, SMALLEST_BATCH), LARGEST_BATCH)
+            return 2 ** (wanted.bit_length() - 1)
+        return check.integer("batch_size", self.settings.batch_size, 1)
+
+    def run(
+        self,
+        table: Table,
+        states: Sequence[State],
+        replicas: Sequence[Replica],
+        validation: Validation | None,
+        *,
+        compare: bool = False,
+        most_error: float = math.inf,
+    ) -> Trained[State]:
+        """Train replicas side by side; `compare` them with where they began, too.
+
+        With folds the replicas of each candidate follow one another. `most_error` is the mean
+        squared error on held-out rows beyond which a state counts as worse.
+        """
+        keys = jnp.stack([jax.random.key(r.seed) for r in replicas])
+        run = Run.start(keys, stack(states), keep_best=validation is not None)
+        batch_size = self.batch_size(len(table.x))
+        batches: Batches = Epochs(len(table.x), batch_size)
+        evaluate = None
+        if validation is not None:
+            n_candidates = len(replicas) // validation.n_replicas
+            batches = RowBatches([*validation.learned] * n_candidates, batch_size)
+            evaluate = partial(
+                _held_out_scores,
+                self.problem.score,
+                self.problem.error,
+                jnp.asarray(most_error),
+                judged=validation.judged_together(n_candidates),
+                together=validation.n_replicas if validation.folded else None,
+            )
+            if compare and run.best is not None:
+                known = run.best.update(evaluate(run.state), run.state)
+                run = eqx.tree_at(lambda r: r.best, run, known)
+        patience = check.integer("n_iter_no_change", self.settings.n_iter_no_change, 1)
+        max_iter = check.integer("max_iter", self.settings.max_iter, 1)
+        return self.train(
+            self.learner,
+            run,
+            table.padded(),
+            batches=batches,
+            steps=max_iter,
+            chunk=UNCHECKED_CHUNK if validation is None else CHUNK,
+            evaluate=evaluate,
+            patience=patience if validation is not None else None,
+        )
+
+    def fit_batch(
+        self, table: Table, replica: Replica, known: State | None, n_iter: int
+    ) -> Trained[State]:
+        """Go on learning, seeing each row once."""
+        batch_size = self.batch_size(len(table.x))
+        epochs = Epochs(len(table.x), batch_size)
+        state = self.start([replica])[0] if known is None else self.proceed(known, replica)
+        run = Run.start(jnp.stack([jax.random.key(replica.seed)]), stack([state]))
+        run = eqx.tree_at(lambda r: r.step, run, jnp.asarray(n_iter))
+
+        def batches(
+            seeds: Sequence[Sequence[int]], start: int, n_steps: int
+        ) -> Int[np.ndarray, "replicas steps batch"]:
+            # The first epoch of these rows, whatever was seen before.
+            return epochs(seeds, start - n_iter, n_steps)
+
+        steps = n_iter - (-len(table.x) // batch_size)
+        data = table.padded()
+        return self.train(self.learner, run, data, batches=batches, steps=steps, chunk=CHUNK)
+
+
+def result_of(trained: Trained[State]) -> Fit:
+    """Return the best states of all replicas and how good each is."""
+    run, history = trained.run, trained.history
+    if run.best is not None:
+        return Fit(_averaged(run.best.state), np.asarray(run.best.score), trained)
+    scores = history[-1].info.objective if history else np.zeros(len(run.key))
+    return Fit(_averaged(run.state), scores, trained)
+
+
+def _resumed(old: Resource, new: Resource) -> Resource:
+    """Return the resource of `new` at the point that `old` has come to."""
+    if isinstance(old, Budget) and isinstance(new, Budget):
+        return eqx.tree_at(lambda r: r.bits, old, new.bits)
+    if isinstance(old, Scheduled) and isinstance(new, Scheduled):
+        return eqx.tree_at(lambda r: r.step, new, old.step)
+    return new
+
+
+@lru_cache(maxsize=64)
+def _decision(structure: Any, leaves: tuple, n_features: int) -> Decision:
+    """Return the shapes of a hierarchy's answers; tracing it takes longer than a hundred steps."""
+    hierarchy = jax.tree.unflatten(structure, leaves)
+    return eqx.filter_eval_shape(hierarchy, jax.ShapeDtypeStruct((n_features,), jnp.float32))
+
+
+def _outline(leaf: Any) -> Any:
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) if eqx.is_array(leaf) else leaf
+
+
+@compiled
+def _averaged(states: State) -> State:
+    return eqx.filter_vmap(lambda state: state.averaged())(states)
+
+
+@compiled
+def _held_out_scores(
+    score_rows: Callable[[Hierarchy, Data], Float[Array, " n"]],
+    error_rows: Callable[[Hierarchy, Data], Float[Array, " n"]] | None,
+    most_error: Float[Array, ""],
+    states: State,
+    *,
+    judged: Data,
+    together: int | None,
+) -> Float[Array, " replicas"]:
+    """Return the weighted mean score of every replica, or of so many at a time.
+
+    What the mean error exceeds `most_error` by is a loss, `PRICE_OF_ERROR` times as large.
+    """
+
+    def one(state: State, data: Data) -> tuple[Array, Array, Array]:
+        model = state.averaged().model
+        # Where a row weighs nothing its score may be anything.
+        score = jnp.where(data.weight > 0, data.weight * score_rows(model, data), 0.0)
+        if error_rows is None:
+            return score.sum(), jnp.zeros(()), data.weight.sum()
+        error = jnp.where(data.weight > 0, data.weight * error_rows(model, data), 0.0)
+        return score.sum(), error.sum(), data.weight.sum()
+
+    in_axes = (eqx.if_array(0), None if together is None else 0)
+    sums = eqx.filter_vmap(one, in_axes=in_axes)(states, judged)
+    if together is not None:
+        sums = tuple(part.reshape(-1, together).sum(axis=1) for part in sums)
+    score, error, weight = sums
+    excess = jnp.maximum(error / weight - most_error, 0.0)
+    score = score / weight - PRICE_OF_ERROR * excess
+    return score if together is None else jnp.repeat(score, together)
+
+
+@compiled
+def scores_of_rows(
+    score_rows: Callable[[Hierarchy, Data], Float[Array, " n"]],
+    states: State,
+    judged: Data,
+    folded: bool,
+) -> Float[Array, "replicas rows"]:
+    """Return the score of every row by which each replica is judged."""
+    in_axes = (eqx.if_array(0), 0 if folded else None)
+    return eqx.filter_vmap(lambda s, data: score_rows(s.averaged().model, data), in_axes=in_axes)(
+        states, judged
+    )

@@ -1,0 +1,469 @@
+"""`SpecialistRegressor`: a committee that predicts numbers."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import logsumexp
+from jaxtyping import Array, Float
+from scipy import special, stats
+from sklearn.base import RegressorMixin
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from pinfactory import settings as check
+from pinfactory.core import utilities
+from pinfactory.core.constraints import Scheduled
+from pinfactory.core.families import Gaussian
+from pinfactory.core.gaussian_experts import WIDEST, Calibrated, ConstantNoiseExpert, gaussian
+from pinfactory.core.hierarchy import Decision, Expert, FamilyExpert, Hierarchy
+from pinfactory.core.learning import Data, Utility
+from pinfactory.networks import Factory
+from pinfactory.persistence import register
+
+from .committee import BLOCK, Committee, decide
+from .fitting import Problem, Trainer
+from .linear_tree import grow
+from .noise import least_deviation, measure_errors, root_mean_square
+from .table import RowNumbers, Rows, Table, distinct, without_outliers
+
+Routing = Literal["mixture", "best", "sampled"]
+
+UTILITIES: dict[str, Utility] = {
+    "likelihood": utilities.log_likelihood,
+    "squared_error": utilities.squared_error,
+    "huber": utilities.huber,
+}
+
+
+@register("SpecialistRegressor")
+class SpecialistRegressor(RegressorMixin, Committee):
+    """Predict numbers with a few simple experts and a selector that sends each sample to one.
+
+    Every expert answers with a Gaussian, so that the committee has a full predictive density.
+    Inputs and targets are standardised inside, so that a β means the same whatever their units.
+
+    Parameters
+    ----------
+    n_experts : int, default=4
+        The most experts there may be. How many are in use is found out on held-out rows, down to
+        one where one is enough (`start`).
+    utility : {"likelihood", "squared_error", "huber"}, default="likelihood"
+        What an answer is worth: the log-likelihood of the true value, minus the squared error, or
+        minus Huber's loss, which large errors dominate less. The latter two are expected over the
+        answer's own noise, in standardised units.
+    noise : {"constant", "varying"}, default="constant"
+        Whether an expert is equally sure of all its answers, or its network gives a deviation
+        for each input. The deviation of the committee varies in either case.
+    expert : {"linear", "mlp", "constant"} or callable, default="linear"
+        What an expert is: a linear map, a linear map and a multilayer perceptron added up, the same
+        answer to everything, or a factory ``(inputs, outputs, *, key)`` of any Equinox module from
+        a vector to a vector.
+    expert_hidden : tuple of int, default=(64,)
+        Hidden layers of an ``"mlp"`` expert, with ReLU units.
+    selector : {"tree", "mlp", "linear"} or callable, default="tree"
+        What the selector is: a binary tree of linear gates, a multilayer perceptron, a linear map,
+        or a factory as for `expert`.
+    selector_hidden : tuple of int, default=(10, 10)
+        Hidden layers of an ``"mlp"`` selector, with tanh units.
+    start : {"auto", "tree", "random"}, default="auto"
+        How training begins: from linear model trees of several sizes, one leaf among them; from
+        random parameters; or both, and what is best on held-out rows is kept.
+    objective : {"auto", "likelihood", "free_energy"}, default="auto"
+        What is maximised, both minus the price of information: the log-likelihood of the mixture,
+        log Σ p(m|x) p(y|x,m), or the expected utility of an expert, which makes it J. "auto" is the
+        likelihood wherever it is defined and prices stay fixed.
+    beta_selector : float or Scheduled, default=25.0
+        β₁, the selector's resource: large values let it process much information, small ones make
+        the experts share every sample.
+    beta_expert : float or Scheduled, default=20.0
+        β₂, the experts' resource: small values keep their answers close to their habit p(y|m).
+    selector_bits, expert_bits : float, optional
+        A budget in bits instead of a β, met during training.
+    expectation : {"exact", "sampled"}, default="exact"
+        Whether a step takes the exact expectation over experts, or samples one expert for each
+        input, as the paper does.
+    momentum_selector, momentum_expert : float, default=0.99
+        λ₂ and λ₁, the momenta of the running priors.
+    max_iter : int, default=3000
+        Steps of gradient ascent at the most.
+    batch_size : int or "auto", default="auto"
+        Samples in a step; by default a sixty-fourth of all, between 32 and 1,024.
+    learning_rate : float, default=0.006
+        Step size of Adam.
+    weight_decay : float, default=0.0
+        Decay of all weights per unit of learning rate.
+    early_stopping : bool, "folds" or "auto", default="auto"
+        How to find out when to stop. True sets a part of the samples aside, stops when the
+        committee no longer improves on it, and keeps the best state. "folds" finds the number of
+        steps by cross-validation and then trains that long on all samples. "auto" uses folds from
+        40 samples on, a part of them from 10,000 samples on (or from 100 if a β follows a
+        schedule or a budget).
+    validation_fraction : float, default=0.15
+        Share of the samples that is set aside, at most 10,000 of them.
+    n_iter_no_change : int, default=10
+        How many checks without improvement end training; there is one every 100 steps.
+    n_init : int, default=1
+        Random starts, trained side by side with those from trees; the best is kept.
+    warm_start : bool, default=False
+        Whether `fit` goes on from the last solution.
+    verbose : bool, default=False
+        Whether to show a progress bar.
+    random_state : int, RandomState or None, default=None
+        Source of randomness.
+
+    Attributes
+    ----------
+    noise_ : ndarray of shape (n_experts, n_outputs)
+        With a utility of ``"squared_error"`` or ``"huber"``, the root mean square error of every
+        expert on the data it is responsible for; this is then the deviation of its answers.
+    information_ : Information
+        Bits processed by both stages, overall and per expert; p(m); effective number of experts.
+    effective_experts_ : float
+        2^H(M): the number of equally busy experts that would be as diverse.
+    gain_ : tuple of two floats, or None
+        What the committee gains over one expert in held-out score, for each sample, and its
+        standard error; None where no samples were held out.
+    verdict_ : str
+        In plain words: whether one expert is enough, or several share the work.
+    state_ : State
+        The trained hierarchy, its priors and resources.
+    n_iter_ : int
+        Steps taken.
+    n_features_in_, feature_names_in_
+        As everywhere in scikit-learn.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pinfactory import SpecialistRegressor
+    >>> x = np.linspace(-1, 1, 300)[:, None]
+    >>> committee = SpecialistRegressor(n_experts=2, random_state=0).fit(x, np.abs(x[:, 0]))
+    >>> bool(committee.score(x, np.abs(x[:, 0])) > 0.98)
+    True
+    """
+
+    def __init__(
+        self,
+        n_experts: int = 4,
+        *,
+        utility: str = "likelihood",
+        noise: str = "constant",
+        expert: str | Factory = "linear",
+        expert_hidden: tuple[int, ...] = (64,),
+        selector: str | Factory = "tree",
+        selector_hidden: tuple[int, ...] = (10, 10),
+        start: str = "auto",
+        objective: str = "auto",
+        beta_selector: float | Scheduled = 25.0,
+        beta_expert: float | Scheduled = 20.0,
+        selector_bits: float | None = None,
+        expert_bits: float | None = None,
+        expectation: str = "exact",
+        momentum_selector: float = 0.99,
+        momentum_expert: float = 0.99,
+        max_iter: int = 3000,
+        batch_size: int | str = "auto",
+        learning_rate: float = 6e-3,
+        weight_decay: float = 0.0,
+        early_stopping: bool | str = "auto",
+        validation_fraction: float = 0.15,
+        n_iter_no_change: int = 10,
+        n_init: int = 1,
+        warm_start: bool = False,
+        verbose: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.n_experts = n_experts
+        self.utility = utility
+        self.noise = noise
+        self.expert = expert
+        self.expert_hidden = expert_hidden
+        self.selector = selector
+        self.selector_hidden = selector_hidden
+        self.start = start
+        self.objective = objective
+        self.beta_selector = beta_selector
+        self.beta_expert = beta_expert
+        self.selector_bits = selector_bits
+        self.expert_bits = expert_bits
+        self.expectation = expectation
+        self.momentum_selector = momentum_selector
+        self.momentum_expert = momentum_expert
+        self.max_iter = max_iter
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.n_init = n_init
+        self.warm_start = warm_start
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        callbacks: Any = None,
+        checkpoint: str | Path | None = None,
+    ) -> "SpecialistRegressor":
+        """Train the committee.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            The samples.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            What to predict.
+        sample_weight : array-like of shape (n_samples,), optional
+            How much each sample counts: weight 2 is the same as the sample twice.
+        callbacks : Callback or sequence of Callback, optional
+            Called after every chunk of steps, such as those of `pinfactory.callbacks`.
+        checkpoint : str or Path, optional
+            File that is written along the way; a `fit` that was interrupted goes on from it.
+
+        Returns
+        -------
+        self
+        """
+        with self._learning():
+            warm = self._is_warm()
+            X, y, weight = self._checked(X, y, sample_weight, reset=not warm, numeric=True)
+            y = self._columns(y, reset=not warm)
+            self._noise_mass = None
+            rows = without_outliers(X, distinct(X, y, weight))
+            if not warm:
+                self._fit_scalers(X, y, rows)
+            table = self._table(X, self._targets(y), rows)
+            self._fit_table(table, callbacks=callbacks, checkpoint=checkpoint)
+        return self
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SpecialistRegressor":
+        """Go on learning from a batch of samples, each seen once; arguments as in `fit`.
+
+        The first batch sets the scale of inputs and targets. `information_` is that of the last
+        batch.
+        """
+        with self._learning():
+            first = not hasattr(self, "state_")
+            X, y, weight = self._checked(X, y, sample_weight, reset=first, numeric=True)
+            y = self._columns(y, reset=first)
+            rows = Rows(np.arange(len(X)), weight)
+            if first:
+                self._noise_mass = None
+                self._fit_scalers(X, y, rows)
+            self._fit_batch(self._table(X, self._targets(y), rows))
+        return self
+
+    def predict(
+        self, X: Any, *, return_std: bool = False, routing: Routing = "mixture"
+    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+        """Return the expected value.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            The samples.
+        return_std : bool, default=False
+            Whether to return the standard deviation of the predictive density as well.
+        routing : {"mixture", "best", "sampled"}, default="mixture"
+            Who answers: all experts weighted by their responsibility, the most responsible one
+            alone, or one drawn by responsibility (the paper's generative process).
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_outputs), or two of them
+        """
+        answer = self._routed(X, routing)
+        mean = self._shaped(answer.mean * self.target_scaler_.scale_ + self.target_scaler_.mean_)
+        if not return_std:
+            return mean
+        return mean, self._shaped(np.exp(answer.log_scale) * self.target_scaler_.scale_)
+
+    def expert_predict(self, X: Any, expert: int) -> np.ndarray:
+        """Return the expected value in the opinion of one expert."""
+        mean = self._ask_expert(X, expert).mean
+        return self._shaped(mean * self.target_scaler_.scale_ + self.target_scaler_.mean_)
+
+    def score_samples(self, X: Any, y: Any = None) -> np.ndarray:
+        """Return log p(y|x), the log-likelihood of every target under the whole committee.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            The samples.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs), optional
+            The targets. Without them it is the committee's own prediction that is scored, which
+            tells how sure it is.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        check_is_fitted(self)
+        _, y = validate_data(
+            self,
+            X,
+            self.predict(X) if y is None else y,
+            reset=False,
+            dtype=np.float64,
+            multi_output=True,
+            y_numeric=True,
+        )
+        y, scaler = self._columns(y, reset=False), self.target_scaler_
+        decision = self._ask(decide, X)
+        answers, selection = decision.answers, decision.selections[0]
+        target = ((y - scaler.mean_) / scaler.scale_)[:, None, :]
+        log_y = stats.norm.logpdf(target, answers.mean, np.exp(answers.log_scale)).sum(axis=2)
+        log_unit = np.sum(np.log(scaler.scale_))
+        return special.logsumexp(selection.log_probs + log_y, axis=1) - log_unit
+
+    def sample(self, X: Any) -> np.ndarray:
+        """Draw an expert and then a value for each sample: the paper's generative process."""
+        answer = self._routed(X, "sampled")
+        random = check_random_state(self.random_state)
+        value = random.normal(answer.mean, np.exp(answer.log_scale))
+        return self._shaped(value * self.target_scaler_.scale_ + self.target_scaler_.mean_)
+
+    # ------------------------------------------------------------- what makes it a regressor
+
+    # A uniform prior is for a finite set of answers.
+    prior = "running"
+    _attributes = (
+        *("target_scaler_", "_one_output", "_log_floor", "_noise_mass", "noise_"),
+        *Committee._attributes,
+    )
+    _optional_attributes = ("feature_names_in_", "noise_")
+    noise_: np.ndarray
+    _noise_mass: np.ndarray | None
+    _log_floor: np.ndarray
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def _columns(self, y: np.ndarray, *, reset: bool) -> np.ndarray:
+        """Return targets with one column for each output."""
+        columns = y.reshape(len(y), -1).astype(float)
+        if reset:
+            self._one_output = y.ndim == 1
+        elif columns.shape[1] != len(self.target_scaler_.mean_):
+            raise ValueError(
+                f"`y` must have {len(self.target_scaler_.mean_)} outputs, as in the first fit, "
+                f"but got {columns.shape[1]}."
+            )
+        return columns
+
+    def _problem(self) -> Problem:
+        utility = check.choice("utility", self.utility, list(UTILITIES))
+        varying = check.choice("noise", self.noise, ("constant", "varying")) == "varying"
+        n_targets = len(self.target_scaler_.mean_)
+
+        def expert(key: Array) -> Expert:
+            if varying:
+                return FamilyExpert(self._network(2 * n_targets, key), gaussian)
+            scale = jax.device_put(np.zeros(n_targets, np.float32))
+            floor = jax.device_put(np.round(1e3 * self._log_floor).astype(np.int32))
+            return ConstantNoiseExpert(self._network(n_targets, key), scale, floor)
+
+        return Problem(
+            self.n_features_in_,
+            UTILITIES[utility],
+            expert,
+            ROW_SCORES[utility],
+            _random_order,
+            partial(grow, log_floor=self._log_floor, linear=self.expert != "constant"),
+            _error_of_rows if utility == "likelihood" else None,
+        )
+
+    def _hierarchy(self) -> Hierarchy:
+        hierarchy = self.state_.model
+        if self._noise_mass is None:
+            return hierarchy
+        log_noise = np.log(self.noise_ / self.target_scaler_.scale_).astype(np.float32)
+        calibrated = Calibrated(hierarchy.experts, jnp.asarray(log_noise))
+        return eqx.tree_at(lambda h: h.experts, hierarchy, calibrated)
+
+    def _measure(self, table: Table) -> None:
+        super()._measure(table)
+        if self.utility != "likelihood":
+            self._set_noise(table)
+
+    def _set_noise(self, table: Table) -> None:
+        """Set each expert's noise to the root mean square error on what it is responsible for.
+
+        A squared error rewards no honest deviation: that of an answer is set by β₂ alone.
+        """
+        scale = self.target_scaler_.scale_
+        square, mass = measure_errors(self.state_.model, table, BLOCK)
+        if self._noise_mass is not None:
+            trainer = Trainer(self, self._problem(), self._train)
+            steps = -(-len(table.x) // trainer.batch_size(len(table.x)))
+            kept = self.momentum_expert**steps * self._noise_mass
+            square += kept[:, None] * (self.noise_ / scale) ** 2
+            mass += kept
+        self.noise_, self._noise_mass = root_mean_square(square, mass) * scale, mass
+
+    def _shaped(self, values: np.ndarray) -> np.ndarray:
+        return values[:, 0] if self._one_output else values
+
+    def _fit_scalers(self, X: np.ndarray, y: np.ndarray, rows: Rows) -> None:
+        self._fit_scaler(X, rows)
+        own, weight = y[rows.position], rows.weight
+        self.target_scaler_ = StandardScaler().fit(own, sample_weight=weight)
+        least = np.asarray([least_deviation(column, weight) for column in own.T])
+        self._log_floor = np.log(np.maximum(least / self.target_scaler_.scale_, np.exp(-WIDEST)))
+
+    def _targets(self, y: np.ndarray) -> np.ndarray:
+        return ((y - self.target_scaler_.mean_) / self.target_scaler_.scale_).astype(np.float32)
+
+    @staticmethod
+    @eqx.filter_jit
+    def _mixture(hierarchy: Hierarchy, x: Float[Array, "n d"]) -> Gaussian:
+        """Return the mean and deviation of the mixture of all experts."""
+        decision = jax.vmap(hierarchy)(x)
+        return jax.vmap(lambda answers, share: answers.merge(share))(
+            decision.answers, decision.selections[0].probs
+        )
+
+
+def _random_order(table: Table, random: np.random.Generator) -> RowNumbers:
+    return random.permutation(len(table.x))
+
+
+def _log_likelihood_of_rows(hierarchy: Hierarchy, data: Data) -> Float[Array, " n"]:
+    decision: Decision = jax.vmap(hierarchy)(data.x)
+    log_y = jax.vmap(lambda answers, y: answers.log_prob(y))(decision.answers, data.y)
+    return logsumexp(decision.selections[0].log_probs + log_y, axis=1)
+
+
+def _error_of_rows(hierarchy: Hierarchy, data: Data) -> Float[Array, " n"]:
+    answer = SpecialistRegressor._mixture(hierarchy, data.x)
+    return jnp.sum((answer.mean - data.y) ** 2, axis=1)
+
+
+def _squared_error_of_rows(hierarchy: Hierarchy, data: Data) -> Float[Array, " n"]:
+    return jax.vmap(utilities.squared_error)(
+        SpecialistRegressor._mixture(hierarchy, data.x), data.y
+    )
+
+
+def _huber_of_rows(hierarchy: Hierarchy, data: Data) -> Float[Array, " n"]:
+    return jax.vmap(utilities.huber)(SpecialistRegressor._mixture(hierarchy, data.x), data.y)
+
+
+ROW_SCORES = {
+    "likelihood": _log_likelihood_of_rows,
+    "squared_error": _squared_error_of_rows,
+    "huber": _huber_of_rows,
+}

@@ -1,0 +1,179 @@
+"""Rows that are ready to be learned from, and which of them are set aside for validation."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from pinfactory.core.batches import Epochs
+from pinfactory.core.hierarchy import stack
+from pinfactory.core.learning import Data
+from pinfactory.core.padding import padded, padded_length
+
+RowNumbers = Int[np.ndarray, " _"]
+
+# More rows do not judge better, and would be looked at again and again: a table of twice the rows,
+# trained twice as long, would take four times as long to judge.
+MOST_JUDGED = 10_000
+# Enough rows to know the range of a column.
+MOST_RANGED = 20_000
+# Odd 64-bit multipliers (the fractional digits of the golden ratio, and of MurmurHash's mixer).
+_SPREAD, _MIX = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xFF51AFD7ED558CCD)
+
+
+class Rows(NamedTuple):
+    """Distinct rows: where each first stands in the table, and its weight."""
+
+    position: np.ndarray
+    weight: np.ndarray
+
+    def parts(self, length: int = 65_536) -> "Iterator[Rows]":
+        """Return the rows in parts small enough to copy."""
+        for start in range(0, len(self.position), length):
+            part = slice(start, start + length)
+            yield Rows(self.position[part], self.weight[part])
+
+
+def distinct(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Rows:
+    """Merge equal rows, drop rows of no weight, and sort by a hash of the content.
+
+    What is learned then depends on the data alone: not on the order of the rows, and a row of
+    weight 2 is the same as two equal rows.
+    """
+    kept = np.flatnonzero(weight)
+    columns = [*x.T, *y.reshape(len(y), -1).T]
+    code = np.zeros(len(kept), np.uint64)
+    for column in columns:
+        # Adding zero makes −0.0 and 0.0 one number.
+        bits = (column[kept].astype(np.float64) + 0.0).view(np.uint64)
+        code = (code ^ bits) * _SPREAD
+        code ^= code >> np.uint64(32)
+    code *= _MIX
+    _, first, group = np.unique(code, return_index=True, return_inverse=True)
+    total = np.bincount(group, weights=weight[kept], minlength=len(first))
+    return Rows(kept[first], total)
+
+
+def without_outliers(x: Float[np.ndarray, "n d"], rows: Rows) -> Rows:
+    """Return the rows without those that are far outside of all others.
+
+    A column's range is that of the middle 95 % of its rows and ten times its length on either side:
+    forty deviations of a normal distribution, but hardly beyond the tails of counts and incomes.
+    The pull of a row on a regression grows with the square of its distance, so that a few rows
+    beyond would undo what all others say. Columns whose middle is one value, such as indicators of
+    rare categories, have no range.
+    """
+    sample, weight = rows.position[:MOST_RANGED], rows.weight[:MOST_RANGED]
+    low, high = np.quantile(
+        x[sample], (0.025, 0.975), axis=0, weights=weight, method="inverted_cdf"
+    )
+    ranged = np.flatnonzero(high > low)
+    reach = 10.0 * (high - low)
+    low, high = (low - reach)[ranged], (high + reach)[ranged]
+    inside = []
+    for part in rows.parts():
+        values = x[np.ix_(part.position, ranged)]
+        inside.append(((values >= low) & (values <= high)).all(axis=1))
+    kept = np.concatenate(inside)
+    return Rows(rows.position[kept], rows.weight[kept])
+
+
+class Table(NamedTuple):
+    """Distinct rows, standardised, with targets the experts can learn from."""
+
+    x: Float[np.ndarray, "n d"]
+    y: np.ndarray
+    weight: Float[np.ndarray, " n"]
+
+    def take(self, index: RowNumbers) -> "Table":
+        """Return some of the rows."""
+        return Table(self.x[index], self.y[index], self.weight[index])
+
+    def padded(self, length: int | None = None) -> Data:
+        """Return the rows, and others of no weight, in a length that other tables share."""
+        length = length or padded_length(len(self.x))
+        return Data(*(jax.device_put(padded(column, length)) for column in self))
+
+    def blocks(self, length: int) -> Iterator[Data]:
+        """Return all rows in parts of at most `length`, each padded."""
+        for start in range(0, len(self.x), length):
+            yield self.take(np.arange(start, min(start + length, len(self.x)))).padded()
+
+    def sample(self, n_rows: int) -> Float[Array, "k d"]:
+        """Return about so many inputs, as many of each row as its weight asks for."""
+        length = padded_length(min(len(self.x), n_rows))
+        share = np.cumsum(self.weight, dtype=float) / np.sum(self.weight, dtype=float)
+        chosen = np.searchsorted(share, (np.arange(length) + 0.5) / length)
+        return jax.device_put(self.x[np.minimum(chosen, len(share) - 1)])
+
+
+class Validation(NamedTuple):
+    """Which rows each replica learns from, and by which rows it is judged.
+
+    By folds, a candidate has a replica for every fold and one more that learns from all rows and
+    is judged by none: the folds tell when it is at its best. `judged` then has a leading axis of
+    replicas; otherwise all replicas are judged by the same rows.
+
+    Attributes
+    ----------
+    learned
+        Rows that each replica of a candidate learns from.
+    judged_rows
+        Rows that each of them is judged by.
+    judged
+        The same as data.
+    folded
+        Whether there are folds.
+    """
+
+    learned: Sequence[RowNumbers]
+    judged_rows: Sequence[RowNumbers]
+    judged: Data
+    folded: bool
+
+    @classmethod
+    def part(cls, table: Table, order: RowNumbers, share: float) -> "Validation":
+        """Set one part of the rows aside."""
+        n_judged = min(max(1, round(share * len(order))), MOST_JUDGED, len(order) - 1)
+        judged = order[:n_judged]
+        return cls([np.sort(order[n_judged:])], [judged], table.take(judged).padded(), folded=False)
+
+    @classmethod
+    def folds(cls, table: Table, order: RowNumbers, n_folds: int) -> "Validation":
+        """Set another part aside for each fold, so that every row judges one of them."""
+        judged = [*(order[fold::n_folds] for fold in range(n_folds)), order[:0]]
+        learned = [np.setdiff1d(order, rows) for rows in judged]
+        length = padded_length(len(judged[0]))
+        data = stack([table.take(rows).padded(length) for rows in judged])
+        return cls(learned, judged, data, folded=True)
+
+    @property
+    def n_replicas(self) -> int:
+        """Replicas of one candidate."""
+        return len(self.learned)
+
+    def judged_together(self, n_candidates: int) -> Data:
+        """Return the data that the replicas of so many candidates are judged by."""
+        if not self.folded or n_candidates == 1:
+            return self.judged
+        return jax.tree.map(
+            lambda leaf: jax.device_put(np.concatenate([np.asarray(leaf)] * n_candidates)),
+            self.judged,
+        )
+
+
+class RowBatches:
+    """Batches for replicas that may each learn from other rows of one table."""
+
+    def __init__(self, learned: Sequence[RowNumbers], batch_size: int) -> None:
+        self._learned = [rows.astype(np.int32) for rows in learned]
+        self._epochs = [Epochs(len(rows), batch_size) for rows in learned]
+
+    def __call__(
+        self, seeds: Sequence[Sequence[int]], start: int, n_steps: int
+    ) -> Int[np.ndarray, "replicas steps batch"]:
+        replicas = zip(self._learned, self._epochs, seeds, strict=True)
+        drawn = [rows[epochs([seed], start, n_steps)[0]] for rows, epochs, seed in replicas]
+        return np.stack(drawn)

@@ -1,0 +1,95 @@
+"""Results that were accepted: the folder the documentation is made from, and what has changed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ._storage import read_result, write_file
+
+# Numbers in these units are a machine's: they are compared on the same kind only.
+_OF_MACHINE = ("s", "ms", "µs", "1/s")
+
+
+@dataclass(frozen=True)
+class Change:
+    """A number beside the same number of the accepted result.
+
+    Attributes
+    ----------
+    name
+        What was measured.
+    new, spread
+        The new mean and its deviation.
+    old
+        The accepted mean.
+    verdict
+        "better", "worse", "changed" (where neither side is the good one) or "same" within the
+        spread of both; "new" if nothing was accepted; "" if the two cannot be compared.
+    """
+
+    name: str
+    new: float | None
+    spread: float | None
+    old: float | None
+    verdict: str
+
+
+def read_accepted(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return the accepted results by name; a damaged one is an error."""
+    found = {}
+    for path in sorted(folder.glob("*.json")):
+        result = read_result(path)
+        if result is None or result["name"] != path.stem:
+            raise ValueError(f"{path} is not the result of {path.stem}")
+        found[path.stem] = result
+    return found
+
+
+def accept_result(out: Path, folder: Path, name: str) -> Path:
+    """Copy the result of an experiment to the accepted ones; return where it is."""
+    source = out / name / "result.json"
+    result = read_result(source)
+    if result is None:
+        raise ValueError(f"{source} is damaged: run {name} again")
+    if result["error"]:
+        raise ValueError(f"{name} failed, so that its result cannot be accepted")
+    target = folder / f"{name}.json"
+    write_file(target, source.read_bytes())
+    return target
+
+
+def compare(new: Mapping[str, Any], old: Mapping[str, Any] | None) -> list[Change]:
+    """Return all numbers of a result beside those of an older one with the same settings."""
+    comparable = old is not None and new["settings"] == old["settings"] and new is not old
+    before = {m["name"]: m for m in old["measures"]} if comparable and old else {}
+    same_machine = comparable and old is not None and new["processor"] == old["processor"]
+    changes = []
+    for measure in new["measures"]:
+        past = before.get(measure["name"])
+        verdict = "" if old is not None and not comparable else "new"
+        if past is not None:
+            foreign = measure["unit"] in _OF_MACHINE and not same_machine
+            verdict = "" if foreign else _verdict(measure, past)
+        changes.append(
+            Change(
+                measure["name"],
+                measure["ours"],
+                measure["spread"],
+                past["ours"] if past else None,
+                verdict,
+            )
+        )
+    return changes
+
+
+def _verdict(new: Mapping[str, Any], old: Mapping[str, Any]) -> str:
+    if new["ours"] is None or old["ours"] is None:
+        return "same" if new["ours"] == old["ours"] else "changed"
+    gain = new["ours"] - old["ours"]
+    tolerance = (new["spread"] or 0.0) + (old["spread"] or 0.0) + 1e-9 * abs(old["ours"])
+    if abs(gain) <= tolerance:
+        return "same"
+    if new["target"] is None and new["unit"] != "×":
+        return "changed"
+    return "better" if (gain > 0) == new["higher_is_better"] else "worse"

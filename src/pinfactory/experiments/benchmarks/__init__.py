@@ -1,0 +1,1 @@
+"""Comparisons with other libraries and methods, one module each; all run by `make bench`."""

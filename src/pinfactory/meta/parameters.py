@@ -1,0 +1,166 @@
+"""The settings that meta-learning classifier and regressor share."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from pinfactory.base import Learnable, describe
+from pinfactory.core.constraints import Scheduled
+from pinfactory.core.learning import State
+from pinfactory.core.training import Progress
+
+from .scaling import Scale
+
+PARAMETERS = """n_experts : int, default=4
+        How many experts there are. One is plain meta-learning without specialisation.
+    expert : {"auto", "mlp", "conv"} or callable, default="auto"
+        What an expert's network is: a multilayer perceptron, a convolutional block with a linear
+        head, or a factory ``(input_shape, outputs, *, key)`` of a
+        `pinfactory.meta.HeadedNetwork`. "auto" is "conv" for images, of shape (height, width) or
+        (height, width, channels), else "mlp".
+    expert_hidden : tuple of int, default=(40,)
+        Hidden layers of an "mlp" expert.
+    selector_hidden : tuple of int, default=(64,)
+        Hidden layers of the selector.
+    beta_selector : float or Scheduled, default=30.0
+        β₁, the selector's resource; a utility counts in units of its deviation.
+    beta_expert : float or Scheduled, default=30.0
+        β₂, the experts' resource.
+    selector_bits, expert_bits : float, optional
+        A budget in bits instead of a β, met during training.
+    momentum_selector, momentum_expert : float, default=0.99
+        λ₂ and λ₁, the momenta of the running priors.
+    max_iter : int, default=10000
+        Steps of gradient ascent; the learning rate falls to zero along a half cosine.
+    batch_size : int, default=32
+        Tasks in a step.
+    learning_rate : float, default=0.003
+        Step size of Adam at first.
+    expectation : {"exact", "sampled"}, default="exact"
+        Whether J is the expectation over all experts, or that of one sampled expert for each task,
+        as in the paper.
+    balance : float, default=0.1
+        Weight of a bonus on H(M), which keeps all experts in use.
+    warmup_fraction : float, optional
+        Share of the steps in which tasks are divided by what the untrained selector happens to
+        tell apart, and experts and selector learn this division. β₁ begins at ten times its value
+        then and has it after five times as many steps. By default 0.1 for experts that share
+        features, else 0.
+    adaptation : {"auto", "kernel", "last_layer", "gradient", "head", "none"}, default="auto"
+        How an expert adapts to a support set: by gradient steps of its head with a learned
+        preconditioner, where convolutional experts share their features and classify ("kernel");
+        by the closed-form posterior of its last layer; by gradient steps of the whole network
+        (MAML) or of its head (ANIL); or not at all. "auto" is "kernel" where that is possible,
+        else "last_layer".
+    inner_steps : int, optional
+        Gradient steps while learning, by default 10 with "kernel", else 5; `evaluate` and `adapt`
+        may take others.
+    inner_rate : float, default=0.03
+        Their size at first, with "gradient" and "head".
+    learn_rates : bool, default=True
+        Whether step sizes are learned for every parameter of every expert (Meta-SGD).
+    first_order : bool, default=False
+        Whether meta-gradients leave out second derivatives.
+    activation : {"relu", "tanh"}, default="relu"
+        Units of the hidden layers of an "mlp" expert.
+    filters, pool, rank : int, default=32, 5, 16
+        Of convolutional experts: filters of the block, window of its average pooling, and with
+        "kernel" the directions in which an expert's steps are longer.
+    selector : {"network", "kmeans"}, default="network"
+        How tasks come to experts: by a network that learns from the experts' free energy, or as a
+        control by fixed clusters of the embeddings.
+    embedding : {"auto", "histogram", "set", "conv", "autoencoder"} or Embedding, default="auto"
+        What the selector sees of a support set: mean targets in bins of the input (regression on
+        one feature), a learned encoding of the set, or for images a convolutional encoder that
+        learns with the selector or that of an autoencoder fitted beforehand, as in the paper; of
+        two classes it sees the second. "auto" takes "conv" for classes of images ("autoencoder"
+        with k-means), "histogram" where it can, else "set".
+    embedding_pool : {"max", "mean", "min"}, default="max"
+        How encodings of images are pooled over the samples of a class.
+    autoencoder_iter : int, default=2000
+        Training steps of the autoencoder, where there is one.
+    warm_start : bool, default=False
+        Whether a second `fit` goes on from what the first has learned.
+    verbose : bool, default=False
+        Whether to show a progress bar.
+    random_state : int, RandomState or None, default=None
+        Source of randomness."""
+
+ATTRIBUTES = """information_ : Information
+        Bits processed by both stages in training tasks, overall and per expert; p(m); effective
+        number of experts. For meta-learning I(X;M) is what the support set tells of the expert.
+    effective_experts_ : float
+        2^H(M).
+    state_ : State
+        The trained hierarchy, its priors and resources.
+    history_ : list of Progress
+        What was reported during training.
+    n_iter_ : int
+        Steps taken."""
+
+
+class TaskLearner(Learnable):
+    """What a learner of tasks has learned."""
+
+    state_: State
+    history_: list[Progress]
+    input_shape_: tuple[int, ...]
+    n_outputs_: int
+    x_range_: tuple[float, float]
+    moments_: tuple[np.ndarray, ...]
+    n_iter_: int
+    _is_classification: bool
+    _attributes = ("input_shape_", "n_outputs_", "x_range_", "moments_", "n_iter_")
+
+    @property
+    def scale_(self) -> Scale:
+        """Mean and deviation of inputs and targets."""
+        check_is_fitted(self, "moments_")
+        return Scale(*map(jax.device_put, self.moments_))
+
+
+@describe(parameters=PARAMETERS)
+@dataclass(kw_only=True, eq=False, repr=False)
+class MetaSettings(TaskLearner):
+    """Settings of a selector of whole tasks, and of experts that adapt to them.
+
+    Parameters
+    ----------
+    {parameters}
+    """
+
+    n_experts: int = field(default=4, kw_only=False)
+    expert: Any = "auto"
+    expert_hidden: tuple[int, ...] = (40,)
+    selector_hidden: tuple[int, ...] = (64,)
+    beta_selector: float | Scheduled = 30.0
+    beta_expert: float | Scheduled = 30.0
+    selector_bits: float | None = None
+    expert_bits: float | None = None
+    momentum_selector: float = 0.99
+    momentum_expert: float = 0.99
+    max_iter: int = 10_000
+    batch_size: int = 32
+    learning_rate: float = 0.003
+    expectation: str = "exact"
+    balance: float = 0.1
+    warmup_fraction: float | None = None
+    adaptation: str = "auto"
+    inner_steps: int | None = None
+    inner_rate: float = 0.03
+    learn_rates: bool = True
+    first_order: bool = False
+    activation: str = "relu"
+    filters: int = 32
+    pool: int = 5
+    rank: int = 16
+    selector: str = "network"
+    embedding: Any = "auto"
+    embedding_pool: str = "max"
+    autoencoder_iter: int = 2000
+    warm_start: bool = False
+    verbose: bool = False
+    random_state: Any = None

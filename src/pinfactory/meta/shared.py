@@ -1,0 +1,201 @@
+"""Experts that share their features, and adapt a linear head by a learned rule.
+
+For classes of images: one convolutional block serves all experts, and each has a head of its own,
+to begin with and to adapt.
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Key, PyTree
+
+from pinfactory.allocation import reserve
+from pinfactory.core.families import Categorical
+from pinfactory.core.hierarchy import Decision, Expert, Hierarchy
+from pinfactory.vision import OneBlock
+
+from .experts import TaskInput
+
+# Weights of many features at once are stored larger than they act, by these factors: Adam moves
+# all parameters by steps of about one size, which would be too far for these.
+HEAD_SCALE, DIRECTION_SCALE = 0.05, 0.07
+
+
+class FeatureExpert(Expert):
+    """The parameters that an expert does not share: an initial head, and how to adapt.
+
+    Attributes
+    ----------
+    weight, bias
+        A linear map of the features to logits, before any sample of the task is seen.
+    directions
+        V, along which the steps of the adaptation are longer. They begin at random, so that
+        experts differ in what they take from a support set, and err in different tasks.
+    offset
+        The bias of the adapted head before the first step.
+    log_weights
+        Logarithms of the weights of samples of every class.
+    """
+
+    weight: Float[Array, "*m f c"]
+    bias: Float[Array, "*m c"]
+    directions: Float[Array, "*m f r"]
+    offset: Float[Array, "*m c"]
+    log_weights: Float[Array, "*m c"]
+
+    @classmethod
+    def start(
+        cls, n_experts: int, n_features: int, n_classes: int, rank: int, *, key: Key[Array, ""]
+    ) -> "FeatureExpert":
+        """Return experts side by side, all with nearly uniform answers."""
+        reserve(n_experts, n_features, rank + n_classes)
+        random = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+
+        def normal(scale: float, *shape: int) -> Array:
+            numbers = random.normal(0.0, scale / np.sqrt(n_features), (n_experts, *shape))
+            return jax.device_put(numbers.astype(np.float32))
+
+        def zeros(*shape: int) -> Array:
+            return jax.device_put(np.zeros((n_experts, *shape), np.float32))
+
+        weight = normal(0.02 / HEAD_SCALE, n_features, n_classes)
+        # Whatever their number, directions at first add 2 to the kernel of an image with itself.
+        directions = normal(np.sqrt(2.0 / rank) / DIRECTION_SCALE, n_features, rank)
+        return cls(weight, zeros(n_classes), directions, zeros(n_classes), zeros(n_classes))
+
+    def __call__(
+        self, x: Float[Array, "*n f"], *, key: Key[Array, ""] | None = None
+    ) -> Categorical:
+        """Return p(y|x, m) of features before any adaptation."""
+        return Categorical.from_logits(HEAD_SCALE * (x @ self.weight) + self.bias)
+
+
+class KernelSteps(eqx.Module):
+    """Gradient steps on a linear head by a learned rule.
+
+    Every step goes up the log-likelihood of the support set, preconditioned by a learned matrix:
+    A = diag(a) + V Vᵀ, with step sizes a that all experts share and directions V of the expert. A
+    head after any number of steps is A Σ φ(xₛ) cₛᵀ, so that only the coefficients c are computed,
+    with the kernel k(x, x′) = φ(x)ᵀ A φ(x′).
+
+    Attributes
+    ----------
+    log_rates
+        log a, the step sizes of the features.
+    log_bias_rate
+        The same for the bias.
+    steps
+        Number of steps; without any the initial head answers.
+    """
+
+    log_rates: Float[Array, " f"]
+    log_bias_rate: Float[Array, ""]
+    steps: int = eqx.field(static=True)
+
+    @classmethod
+    def start(cls, n_features: int, *, steps: int = 10, rate: float = 4.0) -> "KernelSteps":
+        """Begin with equal rates; `rate` is the kernel of an image with itself by them."""
+        log_rate = np.float32(np.log(rate / n_features))
+        rates = jax.device_put(np.full(n_features, log_rate))
+        return cls(rates, jax.device_put(log_rate), steps)
+
+    def __call__(
+        self,
+        experts: FeatureExpert,
+        support: Float[Array, "s f"],
+        labels: Int[Array, " s"],
+        query: Float[Array, "q f"],
+    ) -> Float[Array, "m q c"]:
+        """Return the logits of the queries by experts side by side after adaptation."""
+        n_support = len(support)
+        kernel = self._kernels(experts, jnp.concatenate([support, query]), n_support)
+        weights = jnp.exp(experts.log_weights)[:, labels, None] / n_support
+        offset = experts.offset[:, None]
+        target = jax.nn.one_hot(labels, experts.offset.shape[-1])
+
+        def logits(rows: Float[Array, "m x s"], c: Float[Array, "m s c"]) -> Float[Array, "m x c"]:
+            return offset + jnp.einsum("mxs,msc->mxc", rows, c)
+
+        def step(c: Float[Array, "m s c"], _: None) -> tuple[Float[Array, "m s c"], None]:
+            residual = target - jax.nn.softmax(logits(kernel[:, :n_support], c))
+            return c + weights * residual, None
+
+        start = jnp.zeros((len(offset), *target.shape))
+        c, _ = jax.lax.scan(step, start, None, length=self.steps)
+        return logits(kernel[:, n_support:], c)
+
+    def _kernels(
+        self, experts: FeatureExpert, features: Float[Array, "x f"], n_support: int
+    ) -> Float[Array, "m x s"]:
+        """Return the kernel of every expert between all samples and those of the support set."""
+        shared = (features * jnp.exp(self.log_rates)) @ features[:n_support].T
+        along = DIRECTION_SCALE * jnp.einsum("xf,mfr->xmr", features, experts.directions)
+        own = jnp.einsum("xmr,smr->mxs", along, along[:n_support])
+        return shared + own + jnp.exp(self.log_bias_rate)
+
+
+class Answers(NamedTuple):
+    """p(y|x, m) of the queries by every expert, before and after adaptation."""
+
+    before: Categorical
+    after: Categorical
+
+
+class SharedHierarchy(Hierarchy):
+    """A hierarchy for classification tasks whose experts share features.
+
+    Attributes
+    ----------
+    trunk
+        Maps images to features.
+    adaptation
+        Fits the experts' heads to a support set.
+    """
+
+    trunk: OneBlock
+    adaptation: KernelSteps
+
+    def __call__(self, x: PyTree[Array], *, key: Key[Array, ""] | None = None) -> Decision:
+        """Return p(m|support) and p(y|x, m) of every query after adaptation."""
+        return Decision((self.select(x),), self.answers(x).after)
+
+    def answers(self, x: TaskInput) -> Answers:
+        """Return what every expert answers.
+
+        Initial heads learn from answers before adaptation, features and adaptation from those
+        after it: else either would be bent to the other's purpose.
+        """
+        n_support, experts = len(x.support.x), self.experts
+        assert isinstance(experts, FeatureExpert)
+        features = self.trunk(jnp.concatenate([x.support.x, x.query]))
+        support, query = features[:n_support], features[n_support:]
+        fixed = jax.lax.stop_gradient(query)
+        before = jax.vmap(lambda expert: expert(fixed))(experts)
+        if self.adaptation.steps == 0:
+            return Answers(before, before)
+        logits = self.adaptation(experts, support, x.support.y, query)
+        return Answers(before, Categorical.from_logits(logits))
+
+    def expert(self, m: Int[Array, ""]) -> "Expert | Hierarchy":
+        """Return expert m with the features and the adaptation that it shares."""
+        one = jax.tree.map(lambda leaf: leaf[m][None], self.experts)
+        alone = SharedHierarchy(self.selector, one, jnp.ones(1, bool), self.trunk, self.adaptation)
+        return SingleExpert(alone)
+
+    def with_steps(self, steps: int) -> "SharedHierarchy":
+        """Return the same experts with another number of steps of adaptation."""
+        adaptation = dataclasses.replace(self.adaptation, steps=steps)
+        return dataclasses.replace(self, adaptation=adaptation)
+
+
+class SingleExpert(Expert):
+    """One expert of a hierarchy with shared features, on its own."""
+
+    alone: SharedHierarchy
+
+    def __call__(self, x: PyTree[Array], *, key: Key[Array, ""] | None = None) -> Categorical:
+        return jax.tree.map(lambda leaf: leaf[0], self.alone.answers(x).after)

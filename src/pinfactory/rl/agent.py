@@ -1,0 +1,356 @@
+"""The agent as users of Stable-Baselines3 know it."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import PyTree
+
+from pinfactory import settings as check
+from pinfactory.callbacks import Callbacks
+from pinfactory.core.failures import NonFiniteError
+from pinfactory.core.hierarchy import pick
+from pinfactory.core.training import Progress, Run
+from pinfactory.environment import with_library_settings
+from pinfactory.persistence import register
+
+from .actions import ACTION_TYPES
+from .backends import make_backend
+from .base import StoredAgent, in_replicas, settings_of
+from .build import build_ppo, build_state
+from .evaluate import EpisodeResults, Evaluation
+from .predictor import Predictor
+from .state import AgentState
+
+
+@register("SpecialistAgent")
+class SpecialistAgent(Predictor, StoredAgent):
+    """A committee of simple controllers: a selector p(m|x) and experts p(a|x,m).
+
+    Both are trained by an actor–critic on the free energy (Section 3.3)
+
+        r(x, a) − 1/β₁ log p(m|x)/p(m) − 1/β₂ log p(a|x,m)/p(a|m)
+
+    with rewards in units of the standard deviation of discounted returns, and information charged
+    at (1 − γ) of its price per step, so that a β means the same whatever the scale of the reward
+    and the discount. That standard deviation is taken over the whole of training: as returns grow,
+    the price of information in units of the reward drifts with it.
+
+    Parameters
+    ----------
+    env
+        An environment of `pinfactory.rl.envs` or its class; the id of a Gymnasium environment; a
+        Gymnasium environment, its class or a function that makes one; or a vector environment.
+        Environments written in JAX are compiled together with the update; the ids
+        `Pendulum-v1`, `CartPole-v1` and `InvertedDoublePendulum-v5` are taken to mean ours, which
+        are equal to them.
+    n_experts
+        Number of experts.
+    expert
+        `"linear"`, or `"mlp"` with the hidden layers `expert_hidden`.
+    expert_hidden, selector_hidden, critic_hidden
+        Widths of hidden layers, with tanh in between.
+    beta_selector, beta_expert
+        β₁ and β₂: a number or a `pinfactory.Scheduled`, whose steps are minibatches.
+    selector_bits, expert_bits
+        Budgets in bits, in place of β₁ and β₂.
+    momentum_selector, momentum_expert
+        Momentum of the running priors p(m) and p(a|m), per update.
+    learning_rate
+        Of Adam, at the start of `learn`; it falls linearly to a tenth.
+    batch_size, n_epochs
+        How many steps an update learns from at once, and how often it goes through all of them.
+    n_envs, n_steps
+        Number of environments, and steps in each between two updates.
+    gamma, gae_lambda, clip_range
+        Discount, λ of the advantages, and largest change of a probability ratio.
+    hold
+        Steps for which a selected expert acts before the selector chooses again.
+    critic
+        `"shared"` for one critic of the full free energy, `"paper"` for one critic of the
+        selector and one for each expert.
+    update
+        `"clipped"` for generalised advantages and PPO's clipped ratios, `"plain"` for one-step
+        advantages and the plain policy gradient, as in the paper.
+    max_episode_steps
+        Steps after which an episode of training is truncated, with the critic's value for the
+        rest; `None` for the environment's own limit. Lower ones keep starts among what is learned
+        from once episodes have become long. Evaluation plays whole episodes.
+    params
+        Parameters of environments written in JAX.
+    capacity
+        Room for experts in the arrays; agents of the same capacity share one compiled program.
+    tensorboard_log
+        Directory for TensorBoard's event files and a `progress.jsonl`.
+    verbose
+        Whether to show a progress bar.
+    seed
+        Seed of all random numbers.
+
+    Attributes
+    ----------
+    state_ : AgentState
+        All that has been learned.
+    information_ : Information
+        Bits of selector and experts on the states of the last update.
+    effective_experts_ : float
+        2^H(M).
+    history_ : list of Progress
+        What `learn` reported, in environment steps.
+    num_timesteps : int
+        Environment steps taken.
+
+    Examples
+    --------
+    >>> from pinfactory.rl import SpecialistAgent
+    >>> agent = SpecialistAgent("CartPole-v1", n_experts=2, n_envs=4, n_steps=16, batch_size=32)
+    >>> agent = agent.learn(256)
+    >>> action, _ = agent.predict([0.0, 0.0, 0.05, 0.0], deterministic=True)
+    >>> agent.responsibilities([[0.0, 0.0, 0.05, 0.0]]).shape
+    (1, 2)
+    """
+
+    @with_library_settings
+    def __init__(
+        self,
+        env: Any,
+        n_experts: int = 4,
+        expert: str = "linear",
+        *,
+        expert_hidden: tuple[int, ...] = (64, 64),
+        selector_hidden: tuple[int, ...] = (32, 32),
+        critic_hidden: tuple[int, ...] = (32, 32),
+        beta_selector: check.Beta = 25.0,
+        beta_expert: check.Beta = 2.5,
+        selector_bits: float | None = None,
+        expert_bits: float | None = None,
+        momentum_selector: float = 0.9,
+        momentum_expert: float = 0.9,
+        learning_rate: float = 2e-3,
+        batch_size: int = 512,
+        n_epochs: int = 8,
+        n_envs: int = 64,
+        n_steps: int = 64,
+        gamma: float = 0.99,
+        gae_lambda: float = 0.95,
+        clip_range: float = 0.2,
+        hold: int = 1,
+        critic: str = "shared",
+        update: str = "clipped",
+        max_episode_steps: int | None = None,
+        params: Any = None,
+        capacity: int | None = None,
+        tensorboard_log: str | Path | None = None,
+        verbose: bool = False,
+        seed: int = 0,
+    ) -> None:
+        self._set(settings_of(locals(), "env", "params"))
+        self.set_env(env, params)
+
+    def _set(self, settings: dict[str, Any]) -> None:
+        self._settings = settings
+        self.seed = check.integer("seed", settings["seed"], 0)
+        self.n_experts = check.integer("n_experts", settings["n_experts"], 1)
+        self.n_steps = check.integer("n_steps", settings["n_steps"], 1)
+        self.hold = check.integer("hold", settings["hold"], 1)
+        self.env: Any = None
+        self.history_: list[Progress] = []
+        self._run: Run | None = None
+        self._initial: AgentState | None = None
+        self._backend: Any = None
+        self._kind: Any = None
+        self._random = np.random.default_rng([self.seed, 3])
+        self._evaluations = 0
+
+    @with_library_settings
+    def set_env(self, env: Any, params: Any = None) -> None:
+        """Go on in another environment with observations and actions of the same kind."""
+        limit = self._settings["max_episode_steps"]
+        backend = make_backend(
+            env,
+            params,
+            check.integer("n_envs", self._settings["n_envs"], 1),
+            None if limit is None else check.integer("max_episode_steps", limit, 1),
+        )
+        kind = (backend.observation_shape, backend.actions)
+        if self._kind is not None and self._kind != kind:
+            raise ValueError(
+                f"`env` must have observations of shape {self._kind[0]} and {self._kind[1]}, but "
+                f"got {kind[0]} and {kind[1]}."
+            )
+        ppo = build_ppo(self._settings, backend.n_envs)
+        if self._initial is None:
+            n_observation = math.prod(backend.observation_shape)
+            state = build_state(self._settings, n_observation, backend.actions, backend.n_envs)
+        else:
+            state = self.state_.resized(backend.n_envs, self.n_steps)
+        self.env, self._backend, self._kind, self._ppo = env, backend, kind, ppo
+        self._initial, self._run = state, None
+
+    # -------------------------------------------------------------------------------- learning
+
+    @with_library_settings
+    def learn(
+        self,
+        total_timesteps: int,
+        callbacks: Callbacks = None,
+        *,
+        progress_bar: bool = False,
+        checkpoint: str | Path | None = None,
+        report_every: int = 20_000,
+    ) -> "SpecialistAgent":
+        """Act and learn for `total_timesteps` more steps, rounded up to whole updates.
+
+        Parameters
+        ----------
+        total_timesteps
+            Environment steps, counted over all environments.
+        callbacks
+            A `Callback`, a function of the progress that returns True to stop, several of them,
+            or None.
+        progress_bar
+            Whether to show one.
+        checkpoint
+            A file that keeps the state of training. If it exists, training goes on from there to
+            the end it was meant for: exactly, as if it had not stopped, for environments
+            written in JAX; with new episodes for others.
+        report_every
+            Environment steps between two reports. Ctrl-C takes effect there, with Gymnasium
+            environments at any time.
+        """
+        backend = self.backend
+        unit = backend.n_envs * self.n_steps
+        n_iterations = -(-check.integer("total_timesteps", total_timesteps, 1) // unit)
+        chunk = max(1, check.integer("report_every", report_every, 1) // unit)
+        run = self._resumed(self._prepared(n_iterations), checkpoint)
+        learner = backend.learner(self._ppo, self.n_steps)
+        try:
+            self._train(
+                learner,
+                run,
+                backend.data(self.seed, self.n_steps),
+                steps=int(backend.agent_state(run.state).hyper.last_iteration[0]),
+                chunk=1 if backend.on_host else chunk,
+                every=chunk if backend.on_host else 1,
+                unit=unit,
+                callbacks=callbacks,
+                progress_bar=progress_bar,
+                checkpoint=checkpoint,
+            )
+        except NonFiniteError as error:
+            backend.raise_if_at_fault(learner, error)
+            raise
+        return self
+
+    def _prepared(self, n_iterations: int) -> Run:
+        """Return the run to go on with, with a learning rate that falls until its end."""
+        run = self._run
+        if run is None:
+            state = self.state_
+            run = self._start_run(self._backend.initial_state(self.seed, state), state.iteration)
+        first = int(run.step)
+
+        def span(run: Run) -> Any:
+            hyper = self._backend.agent_state(run.state).hyper
+            return hyper.first_iteration, hyper.last_iteration
+
+        return eqx.tree_at(span, run, (in_replicas(first), in_replicas(first + n_iterations)))
+
+    # ------------------------------------------------------------------------- what it can do
+
+    @property
+    def backend(self) -> Any:
+        """The environments; those that a file names are made when they are needed first."""
+        if self._backend is None:
+            if self.env is None:
+                raise ValueError(
+                    "An agent must have an environment to learn or be evaluated in: call set_env "
+                    "first."
+                )
+            self.set_env(self.env)
+        return self._backend
+
+    @property
+    def state_(self) -> AgentState:
+        """All that has been learned."""
+        if self._run is not None:
+            return self._backend.agent_state(pick(self._run.state, 0))
+        assert self._initial is not None
+        return self._initial
+
+    @property
+    def num_timesteps(self) -> int:
+        """Environment steps taken."""
+        return int(self.state_.timesteps)
+
+    def evaluate(self, n_episodes: int = 10, *, seed: int | None = None) -> Evaluation:
+        """Return the returns and lengths of whole episodes, deterministic and stochastic ones.
+
+        Returns are not scaled in any way. Why the two may differ much, see `Evaluation`.
+
+        Parameters
+        ----------
+        n_episodes
+            How many of each.
+        seed
+            Of the episodes, whose starts are the same in both; new ones at every call if missing.
+        """
+        if seed is None:
+            self._evaluations += 1
+            seed = int(np.random.default_rng([self.seed, 4, self._evaluations]).integers(2**31))
+        return Evaluation(
+            self.play(n_episodes, deterministic=True, seed=seed),
+            self.play(n_episodes, deterministic=False, seed=seed),
+        )
+
+    @with_library_settings
+    def play(self, n_episodes: int, *, deterministic: bool, seed: int) -> EpisodeResults:
+        """Return the returns and lengths of whole episodes of one kind; see `evaluate`."""
+        n_episodes = check.integer("n_episodes", n_episodes, 1)
+        return self.backend.play(self.state_.policy, n_episodes, deterministic, seed)
+
+    # ---------------------------------------------------------------------------------- files
+
+    @classmethod
+    def load(cls, path: str | Path, env: Any = None) -> "SpecialistAgent":
+        """Read an agent; one whose environment has no registered id needs `env` to go on."""
+        agent = cls._read(path)
+        if env is not None:
+            agent.set_env(env)
+        return agent
+
+    def _subject(self) -> str:
+        return repr(self.env)
+
+    def _to_file(self) -> tuple[dict[str, Any], PyTree]:
+        shape, actions = self._kind
+        state = self.state_
+        meta = {
+            "env": self.env if isinstance(self.env, str) else None,
+            "settings": self._stored_settings(),
+            "n_envs": len(state.discounted),
+            "observation_shape": shape,
+            "actions": (type(actions).__name__, dict(vars(actions))),
+        }
+        return meta, state
+
+    @classmethod
+    @with_library_settings
+    def _from_file(
+        cls, meta: dict[str, Any], load: Callable[[PyTree], PyTree]
+    ) -> "SpecialistAgent":
+        agent = cls.__new__(cls)
+        agent._set(cls._restored_settings(meta["settings"]))
+        name, fields = meta["actions"]
+        if name not in ACTION_TYPES:
+            raise ValueError(f"actions must be of a known kind, but got {name!r}.")
+        agent._kind = (meta["observation_shape"], ACTION_TYPES[name](**fields))
+        n_observation = math.prod(meta["observation_shape"])
+        agent._initial = load(
+            build_state(agent._settings, n_observation, agent._kind[1], meta["n_envs"])
+        )
+        agent.env = meta["env"]
+        return agent

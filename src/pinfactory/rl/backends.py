@@ -1,0 +1,197 @@
+"""From what a user calls an environment to something an agent can act and learn in."""
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from pinfactory.core.failures import NonFiniteError
+from pinfactory.core.hierarchy import pick
+
+from . import envs
+from .actions import env_actions
+from .errors import raise_fault
+from .evaluate import EpisodeResults, episode_limit, play_episodes
+from .learners import OnPolicyLearner
+from .policy import Policy, PolicyState
+from .ppo import PPO
+from .rollout import RolloutState, stagger
+from .state import AgentState
+
+# Gymnasium's environments that ours are equal to, number by number.
+EQUIVALENT = {
+    "InvertedDoublePendulum-v5": envs.DoublePendulum,
+    "Pendulum-v1": envs.Pendulum,
+    "CartPole-v1": envs.CartPole,
+}
+OURS = {
+    f"pinfactory/{env.__name__}-v0": env
+    for env in (*EQUIVALENT.values(), envs.CartPoleSwingUp, envs.DoublePendulumSwingUp)
+}
+
+
+class JaxBackend:
+    """An environment written in JAX to act and learn in, in one compiled program.
+
+    `max_episode_steps` is when an episode of training is truncated, if the environment does not do
+    it sooner.
+    """
+
+    on_host = False
+
+    def __init__(
+        self, env: envs.Env, params: Any, n_envs: int, max_episode_steps: int | None = None
+    ) -> None:
+        self.env, self.n_envs = env, n_envs
+        self._training_env = env
+        limit = max_episode_steps
+        if limit is not None and (env.max_steps is None or limit < env.max_steps):
+            self._training_env = dataclasses.replace(env, max_steps=limit)
+        self.params = _broadcast_params(env, params, n_envs)
+        self.actions = env_actions(env.action_space)
+        self.observation_shape = env.observation_space.shape
+
+    def initial_state(self, seed: int, agent: AgentState) -> tuple[AgentState, RolloutState]:
+        """Return what a run keeps: the agent, and the state of the environments."""
+        env = self._training_env
+        start = RolloutState.start(
+            env, jax.random.key(seed), self.params, PolicyState.start(self.n_envs)
+        )
+        return agent, stagger(start, env, seed)
+
+    @staticmethod
+    def agent_state(state: tuple[AgentState, RolloutState]) -> AgentState:
+        """Return the agent in what a run keeps."""
+        return state[0]
+
+    def learner(self, ppo: PPO, n_steps: int) -> OnPolicyLearner:
+        """Return the step for `pinfactory.core.training.train`."""
+        return OnPolicyLearner(self._training_env, ppo, n_steps)
+
+    def data(self, seed: int, n_steps: int) -> PyTree:
+        """Return what a step needs beside the state: the parameters of the environments."""
+        return self.params
+
+    def raise_if_at_fault(self, learner: OnPolicyLearner, error: NonFiniteError) -> None:
+        """Raise `EnvironmentFault` if the environment was the first to return NaN or infinity."""
+        agent, environments = pick(error.run.state, 0)
+        # The keys of the iteration that failed, as `train` and `OnPolicyLearner.step` make them.
+        key, _ = jax.random.split(jax.random.fold_in(error.run.key[0], error.run.step))
+        _, trajectory = eqx.filter_jit(learner.act)(key, agent, environments, self.params)
+        for name in ("next_observation", "reward"):
+            wrong = ~np.isfinite(np.asarray(getattr(trajectory, name)))
+            if wrong.any():
+                step, copy, *_ = np.argwhere(wrong)[0]
+                raise_fault(
+                    f"{type(self.env).__name__} returned a {name.removeprefix('next_')} that is "
+                    f"not finite (iteration {error.step}, step {step}, copy {copy})"
+                )
+
+    def play(
+        self, policy: Policy, n_episodes: int, deterministic: bool, seed: int
+    ) -> EpisodeResults:
+        """Play whole episodes, all at the same time."""
+        limit = episode_limit(self.env)
+        index = np.arange(n_episodes) % self.n_envs
+        params = jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf)[index]), self.params)
+        results = play_episodes(
+            self.env, jax.random.key(seed), params, policy, jnp.asarray(deterministic), limit
+        )
+        return EpisodeResults(*map(np.asarray, results))
+
+
+def make_backend(env: Any, params: Any, n_envs: int, max_episode_steps: int | None = None) -> Any:
+    """Return a `JaxBackend` for environments written in JAX, a `GymBackend` for all others.
+
+    Parameters
+    ----------
+    env
+        An environment of `pinfactory.rl.envs` or its class; the id of a Gymnasium environment; a
+        Gymnasium environment, its class or a function that makes one; or a vector environment.
+    params
+        Parameters of environments written in JAX.
+    n_envs
+        How many to train in, where that is free to choose.
+    max_episode_steps
+        Steps after which an episode of training is truncated, if its own limit is not lower.
+    """
+    known: dict[str, Callable[[], envs.Env]] = {**EQUIVALENT, **OURS}
+    if isinstance(env, str) and env in known:
+        env = known[env]()
+    if isinstance(env, type) and issubclass(env, envs.Env):
+        make: Callable[[], envs.Env] = env
+        env = make()
+    if isinstance(env, envs.Env):
+        return JaxBackend(env, params, n_envs, max_episode_steps)
+    if params is not None:
+        raise ValueError(
+            "`params` must be None for a Gymnasium environment, which takes them when it is made; "
+            f"got {params!r}."
+        )
+    return _make_gym_backend(env, n_envs, max_episode_steps)
+
+
+def _make_gym_backend(env: Any, n_envs: int, max_episode_steps: int | None) -> Any:
+    try:
+        import gymnasium
+    except ImportError as error:
+        raise ImportError(
+            "Gymnasium environments need Gymnasium: pip install 'pinfactory[rl]'"
+        ) from error
+    from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+    from gymnasium.wrappers import TimeLimit
+
+    from .gym_backend import GymBackend
+
+    def vector(make: Any, n: int) -> VectorEnv:
+        return SyncVectorEnv([make] * n, autoreset_mode=AutoresetMode.SAME_STEP)
+
+    limit = max_episode_steps
+    if isinstance(env, VectorEnv | gymnasium.Env):
+        if limit is not None:
+            raise ValueError(
+                "`max_episode_steps` must be None for an environment that was made already, but "
+                f"got {limit}; pass a function that makes one."
+            )
+        only = env if isinstance(env, VectorEnv) else vector(lambda: env, 1)
+        return GymBackend(lambda n: only, only)
+    if isinstance(env, str):
+        gymnasium.spec(env)  # an unknown id fails here, by name
+        env = partial(gymnasium.make, env)
+    if callable(env):
+        limited = env if limit is None else lambda: TimeLimit(env(), limit)
+        return GymBackend(partial(vector, env), vector(limited, n_envs))
+    raise ValueError(
+        "`env` must be an environment of pinfactory.rl.envs, the id of a Gymnasium environment, or "
+        f"a Gymnasium environment, class or vector environment, but got {env!r}."
+    )
+
+
+def _broadcast_params(env: envs.Env, params: Any, n: int) -> PyTree:
+    """Return parameters with a leading axis of n, which they may have already."""
+    defaults = env.default_params()
+    if params is None:
+        params = defaults
+    if not isinstance(params, type(defaults)):
+        raise ValueError(
+            f"`params` must be {type(defaults).__name__}, the parameters of "
+            f"{type(env).__name__}, or None, but got {params!r}."
+        )
+    plain = eqx.filter_eval_shape(type(params))
+
+    def broadcast(leaf: Any, like: jax.ShapeDtypeStruct) -> jax.Array:
+        array = np.asarray(leaf)
+        if array.ndim > len(like.shape) and len(array) != n:
+            raise ValueError(
+                f"Parameters with a leading axis must have one entry for each of the {n} "
+                f"environments, but got {len(array)}."
+            )
+        return jax.device_put(np.broadcast_to(array, (n, *like.shape)))
+
+    return jax.tree.map(broadcast, params, plain)

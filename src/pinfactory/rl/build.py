@@ -1,0 +1,121 @@
+"""From settings to the initial state of an agent, and to the way it learns."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array
+
+from pinfactory import networks
+from pinfactory import settings as check
+from pinfactory.core.constraints import Priors, Resource
+from pinfactory.core.hierarchy import FamilyExpert, Hierarchy, assemble
+
+from .actions import Actions
+from .critics import Critics
+from .normalise import Moments
+from .policy import Policy
+from .ppo import PPO
+from .state import AgentState, Hyperparameters
+
+# The last learning rate of a call of `learn`, as a share of the first.
+FINAL_RATE = 0.1
+Settings = Mapping[str, Any]
+
+
+def build_ppo(settings: Settings, n_envs: int) -> PPO:
+    """Return how an agent learns from `n_envs` environments."""
+    batch = check.integer("batch_size", settings["batch_size"], 1)
+    clipped = check.choice("update", settings["update"], ("clipped", "plain")) == "clipped"
+    return PPO(
+        check.choice("critic", settings["critic"], ("shared", "paper")),
+        clipped,
+        check.integer("n_epochs", settings["n_epochs"], 1) if clipped else 1,
+        min(batch, n_envs * check.integer("n_steps", settings["n_steps"], 1)),
+    )
+
+
+def build_state(
+    settings: Settings, n_observation: int, actions: Actions, n_envs: int
+) -> AgentState:
+    """Return the initial state for so many observed numbers, these actions and environments."""
+    key = jax.random.key(settings["seed"])
+    n_experts, capacity = settings["n_experts"], settings["capacity"]
+    capacity = n_experts if capacity is None else check.integer("capacity", capacity, n_experts)
+    hierarchy = _build_hierarchy(key, settings, n_observation, actions, capacity)
+    like = jax.tree.map(
+        lambda leaf: jax.device_put(np.zeros(leaf.shape, leaf.dtype)),
+        eqx.filter_eval_shape(hierarchy, jax.ShapeDtypeStruct((n_observation,), np.float32)),
+    )
+    hidden = check.sizes("critic_hidden", settings["critic_hidden"])
+
+    def critic(key: Array) -> Any:
+        return networks.mlp(n_observation, 1, hidden, networks.tanh, key=key)
+
+    n_critics = 1 if settings["critic"] == "shared" else 1 + capacity
+    hold = jax.device_put(np.int32(check.integer("hold", settings["hold"], 1)))
+    momenta = (
+        real(check.number(name, settings[name], 0.0, 1.0))
+        for name in ("momentum_selector", "momentum_expert")
+    )
+    return AgentState.start(
+        Policy(hierarchy, Moments.start(n_observation), hold, actions),
+        Critics.build(jax.random.fold_in(key, 1), n_critics, critic),
+        Priors.running(like, *momenta),
+        build_resources(settings),
+        _build_hyperparameters(settings),
+        n_envs,
+        settings["n_steps"],
+    )
+
+
+def _build_hierarchy(
+    key: Array, settings: Settings, n_observation: int, actions: Actions, capacity: int
+) -> Hierarchy:
+    """Return a selector over `n_experts` experts, in arrays that could hold `capacity`."""
+    selector_hidden = check.sizes("selector_hidden", settings["selector_hidden"])
+    linear = check.choice("expert", settings["expert"], ("linear", "mlp")) == "linear"
+    expert_hidden = () if linear else check.sizes("expert_hidden", settings["expert_hidden"])
+
+    def selector(key: Array) -> Callable[..., Array]:
+        return networks.mlp(n_observation, capacity, selector_hidden, networks.tanh, key=key)
+
+    def expert(key: Array) -> FamilyExpert:
+        sizes = (n_observation, actions.n_outputs)
+        return FamilyExpert(networks.mlp(*sizes, expert_hidden, networks.tanh, key=key), actions)
+
+    hierarchy = assemble(key, selector, expert, capacity)
+    available = jax.device_put(np.arange(capacity) < settings["n_experts"])
+    return eqx.tree_at(lambda h: h.available, hierarchy, available)
+
+
+def build_resources(settings: Settings) -> tuple[Resource, Resource]:
+    """Return the resources of selector and experts."""
+    max_bits = math.log2(settings["n_experts"])
+    return (
+        check.resource("selector", settings["beta_selector"], settings["selector_bits"], max_bits),
+        check.resource("expert", settings["beta_expert"], settings["expert_bits"]),
+    )
+
+
+def _build_hyperparameters(settings: Settings) -> Hyperparameters:
+    rate = check.number("learning_rate", settings["learning_rate"], 0.0, open_low=True)
+    gae_lambda = check.number("gae_lambda", settings["gae_lambda"], 0.0, 1.0)
+    numbers = (
+        rate,
+        FINAL_RATE * rate,
+        check.number("gamma", settings["gamma"], 0.0, 0.99999),
+        0.0 if settings["update"] == "plain" else gae_lambda,
+        check.number("clip_range", settings["clip_range"], 0.0, open_low=True),
+        0.0,
+        1.0,
+    )
+    return Hyperparameters(*map(real, numbers))
+
+
+def real(value: float) -> Array:
+    """Return a number that compiled programs take as an argument."""
+    return jax.device_put(np.float32(value))

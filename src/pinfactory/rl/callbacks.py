@@ -1,0 +1,156 @@
+"""Callbacks of agents: reports in environment steps, and evaluation on the way."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from pinfactory.core.training import Callback, Progress, Run
+
+from .rollout import report_missing
+
+if TYPE_CHECKING:
+    from .agent import SpecialistAgent
+    from .base import Agent
+
+
+class KeepState(Callback):
+    """Gives an agent whatever it has learned so far, so that no error loses it."""
+
+    def __init__(self, agent: "Agent") -> None:
+        self.agent = agent
+
+    def chunk(self, progress: Progress, run: Run) -> None:
+        self.agent._run = run
+
+
+class History(Callback):
+    """Appends every report to a list."""
+
+    def __init__(self, history: list[Progress]) -> None:
+        self.history = history
+
+    def chunk(self, progress: Progress, run: Run) -> None:
+        self.history.append(progress)
+
+
+class Reports(Callback):
+    """Passes reports on, every `every` chunks, in the unit that users count in.
+
+    Parameters
+    ----------
+    callbacks
+        The callbacks that get the reports.
+    unit
+        Environment steps of an iteration, or one where iterations are counted.
+    every
+        Chunks that are averaged for one report.
+    """
+
+    def __init__(self, callbacks: Sequence[Callback], unit: int = 1, every: int = 1) -> None:
+        self.callbacks, self.unit, self.every = callbacks, unit, every
+
+    def start(self, run: Run, total: int) -> None:
+        self._infos: list[Any] = []
+        self._seconds = 0.0
+        for callback in self.callbacks:
+            callback.start(self._in_units(run), total * self.unit)
+
+    def chunk(self, progress: Progress, run: Run) -> bool:
+        self._infos.append(progress.info)
+        self._seconds += progress.seconds
+        if len(self._infos) < self.every and progress.step < progress.total:
+            return False
+        info = jax.tree.map(lambda *leaves: np.mean(leaves, axis=0), *self._infos)
+        report = progress._replace(
+            step=progress.step * self.unit,
+            total=progress.total * self.unit,
+            info=report_missing(info),
+            seconds=self._seconds,
+        )
+        self._infos, self._seconds = [], 0.0
+        votes = [callback.chunk(report, self._in_units(run)) for callback in self.callbacks]
+        return any(votes)
+
+    def finish(self) -> None:
+        for callback in self.callbacks:
+            callback.finish()
+
+    def _in_units(self, run: Run) -> Run:
+        return eqx.tree_at(lambda r: r.step, run, run.step * self.unit)
+
+
+class EvaluationRecord(NamedTuple):
+    """How good an agent was at some point of its training, as mean and standard deviation."""
+
+    timesteps: int
+    mean: float
+    std: float
+    stochastic_mean: float
+    stochastic_std: float
+
+
+class EvalCallback(Callback):
+    """Evaluate an agent while it learns, and keep the best.
+
+    Parameters
+    ----------
+    agent
+        The agent to evaluate; pass this callback to its `learn`.
+    eval_freq
+        Environment steps between two evaluations, rounded up to `learn`'s `report_every`.
+    n_eval_episodes
+        Episodes of each evaluation, as many deterministic as stochastic ones.
+    deterministic
+        Whether the mean deterministic return tells which agent is best, or the stochastic one.
+    best_model_save_path
+        Where to save the agent whenever it is better than before.
+    stop_at
+        Mean return at which to stop training.
+
+    Attributes
+    ----------
+    history
+        What was measured.
+    best
+        The best of it, None before the first.
+    """
+
+    def __init__(
+        self,
+        agent: "SpecialistAgent",
+        eval_freq: int = 50_000,
+        *,
+        n_eval_episodes: int = 10,
+        deterministic: bool = True,
+        best_model_save_path: str | Path | None = None,
+        stop_at: float | None = None,
+    ) -> None:
+        self.agent, self.eval_freq, self.n_eval_episodes = agent, eval_freq, n_eval_episodes
+        self.deterministic, self.stop_at = deterministic, stop_at
+        self.best_model_save_path = best_model_save_path
+        self.history: list[EvaluationRecord] = []
+        self.best: EvaluationRecord | None = None
+
+    def start(self, run: Run, total: int) -> None:
+        self._next = int(run.step) + self.eval_freq
+
+    def chunk(self, progress: Progress, run: Run) -> bool:
+        if progress.step < min(self._next, progress.total):
+            return False
+        self._next = progress.step + self.eval_freq
+        played = self.agent.evaluate(self.n_eval_episodes)
+        sure, drawn = played.deterministic, played.stochastic
+        now = EvaluationRecord(progress.step, sure.mean, sure.std, drawn.mean, drawn.std)
+        self.history.append(now)
+        if self.best is None or self._score(now) > self._score(self.best):
+            self.best = now
+            if self.best_model_save_path is not None:
+                self.agent.save(self.best_model_save_path)
+        return self.stop_at is not None and self._score(now) >= self.stop_at
+
+    def _score(self, record: EvaluationRecord) -> float:
+        return record.mean if self.deterministic else record.stochastic_mean

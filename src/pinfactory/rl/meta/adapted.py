@@ -1,0 +1,119 @@
+"""An agent adapted to one task: its expert is chosen and stays."""
+
+from typing import TYPE_CHECKING, Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from pinfactory.environment import with_library_settings
+from pinfactory.rl.envs import Env, replicate
+from pinfactory.rl.policy import take_expert
+from pinfactory.rl.queries import host_uniforms
+
+from .policy import MetaPolicy, probe_and_select
+
+if TYPE_CHECKING:
+    import gymnasium
+
+
+class AdaptedAgent:
+    """The expert that a selector chose for one task.
+
+    Attributes
+    ----------
+    expert_ : int
+        The chosen expert.
+    responsibilities_ : ndarray of shape (n_experts,)
+        p(m|τ) after the probe.
+    """
+
+    @with_library_settings
+    def __init__(
+        self, policy: MetaPolicy, responsibilities: Float[np.ndarray, " m"], seed: int
+    ) -> None:
+        self.responsibilities_ = responsibilities
+        self.expert_ = int(np.argmax(responsibilities))
+        self._policy = policy
+        self._random = np.random.default_rng(seed)
+
+    @with_library_settings
+    def predict(
+        self,
+        observation: Any,
+        state: Any = None,
+        episode_start: Any = None,
+        deterministic: bool = False,
+    ) -> tuple[Any, None]:
+        """Return the expert's action for one observation, or for a batch of them.
+
+        The signature is that of Stable-Baselines3; `state` and `episode_start` are not needed,
+        because the expert stays.
+        """
+        rows = np.asarray(observation, np.float32)
+        single = rows.ndim == 1
+        rows = np.atleast_2d(rows)
+        wanted = self._policy.observations.mean.shape[0]
+        if rows.shape[-1] != wanted:
+            raise ValueError(
+                f"An observation must have {wanted} numbers, but got shape {np.shape(observation)}."
+            )
+        noise = host_uniforms(self._random, (len(rows), self._policy.actions.n_noise))
+        action = np.asarray(
+            _act(
+                self._policy,
+                np.int32(self.expert_),
+                rows,
+                noise,
+                np.asarray(deterministic),
+            )
+        )
+        return (action[0] if single else action), None
+
+
+def adapt_jax(policy: MetaPolicy, env: Env, params: Any, seed: int) -> np.ndarray:
+    """Probe an environment written in JAX; return p(m|τ)."""
+    _, selection = probe_and_select(env, jax.random.key(seed), replicate(params, 1), policy)
+    return np.asarray(selection.probs)[0]
+
+
+def adapt_gymnasium(policy: MetaPolicy, env: "gymnasium.Env", seed: int) -> np.ndarray:
+    """Reset a Gymnasium environment and probe it; it is left where the probe ends."""
+    observation, _ = env.reset(seed=seed)
+    random = np.random.default_rng(seed)
+    probe = policy.probe
+    noise = host_uniforms(random, (probe.length, 1, 1 + policy.actions.n_noise))
+    plan = np.asarray(_plan(policy, jnp.asarray(noise)))
+    rows = []
+    for step in range(probe.length):
+        if probe.open_loop:
+            action = plan[step, 0]
+        else:
+            seen = np.atleast_2d(np.asarray(observation, np.float32))
+            uniform = noise[step, :, 1:]
+            action = np.asarray(_act(policy, plan[step, 0], seen, uniform, np.asarray(False)))[0]
+        following, reward, terminated, truncated, _ = env.step(action)
+        change = np.asarray(following) - np.asarray(observation)
+        rows.append(np.concatenate([observation, np.ravel(action), [reward], change]))
+        observation = env.reset()[0] if terminated or truncated else following
+    transitions = jnp.asarray(np.stack(rows)[None], jnp.float32)
+    return np.asarray(_select(policy, transitions))[0]
+
+
+@eqx.filter_jit
+def _act(policy: MetaPolicy, expert: Any, rows: Any, uniform: Any, deterministic: Any) -> Array:
+    experts = take_expert(policy.hierarchy.experts, jnp.broadcast_to(expert, (len(rows),)))
+    sample = policy.act(experts, jnp.asarray(rows), jnp.asarray(uniform), deterministic)
+    return policy.actions.to_env(sample.action)
+
+
+@eqx.filter_jit
+def _select(policy: MetaPolicy, transitions: Float[Array, "n l f"]) -> Float[Array, "n m"]:
+    return policy.select(transitions).probs
+
+
+@eqx.filter_jit
+def _plan(policy: MetaPolicy, noise: Float[Array, "l 1 k"]) -> Array:
+    return policy.plan(noise)

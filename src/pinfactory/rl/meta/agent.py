@@ -1,0 +1,405 @@
+"""The agent that finds the right expert for a new task."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Float, PyTree
+
+from pinfactory import settings as check
+from pinfactory.callbacks import Callbacks
+from pinfactory.core.hierarchy import pick
+from pinfactory.core.information import Information
+from pinfactory.core.training import Progress, Run
+from pinfactory.environment import with_library_settings
+from pinfactory.persistence import register
+from pinfactory.rl import envs
+from pinfactory.rl.base import StoredAgent, in_replicas, settings_of
+
+from .adapted import AdaptedAgent, adapt_gymnasium, adapt_jax
+from .build import build_state
+from .evaluate import MetaEvaluation, draw_tasks, evaluation, measure_information
+from .families import TaskFamily
+from .files import restore_family, store_family
+from .learner import FamilyLearner
+from .policy import probe_and_select
+from .state import MetaAgentState
+from .stream import DrawnTasks, TaskStream
+
+# Tasks on which `information_` is measured.
+N_MEASURED = 512
+# Gradient steps of the selector in every iteration.
+SELECTOR_STEPS = 16
+
+
+@register("MetaSpecialistAgent")
+class MetaSpecialistAgent(StoredAgent):
+    """A recurrent selector that probes a new task, and experts for the tasks there are.
+
+    The first `probe_steps` transitions (s, a, r, s′) of an episode go through a recurrent network
+    that chooses an expert p(m|τ), which acts until the episode ends (Section 5.2). Experts learn by
+    PPO on their free energy in tasks assigned to them, the selector from the experts' free energy
+    in a second set of tasks drawn alike. Returns are measured in standard deviations of the
+    discounted return, so that a β means the same whatever the reward's scale.
+
+    Parameters
+    ----------
+    family
+        The tasks to learn from.
+    n_experts
+        Number of experts in the end.
+    expert
+        `"mlp"` with the hidden layers `expert_hidden`, or `"linear"`.
+    expert_hidden, critic_hidden
+        Widths of hidden layers, with relu in between.
+    selector_units, selector_cell
+        Hidden units of the selector and of its critic, and their kind, `"indrnn"` or `"gru"`.
+    beta_selector, beta_expert
+        β₁ and β₂: a number or a `pinfactory.Scheduled`, whose steps are gradient
+        steps of the selector or of the experts.
+    selector_bits, expert_bits
+        Budgets in bits, in place of β₁ and β₂.
+    momentum_selector, momentum_expert
+        Momentum of the running priors p(m) and p(a|m), per iteration.
+    learning_rate, critic_learning_rate, selector_learning_rate
+        Of Adam, for the experts, all critics, and the selector; each falls to a fiftieth. The
+        paper has 1e-4 for actors and 1e-3 for critics.
+    batch_size, n_epochs
+        How many steps experts learn from at once (`None` for eight of every task), and how often
+        they learn from every step.
+    n_tasks, n_steps
+        Tasks in an iteration (as many again for the selector), and steps in each.
+    gamma, gae_lambda, clip_range
+        Discount, λ of the advantages, and PPO's range of probability ratios.
+    balance_coef
+        Bonus on H(M) in the beginning; it falls to zero until the end of `learn`.
+    n_initial_experts
+        How many experts begin. Later they are split, several times if need be. With as many as
+        `n_experts` none is split.
+    growth_fraction
+        The fraction of `learn` after which experts are split and the selector stays as it is. Many
+        experts that have much time profit from a small one: each learns from its share of the
+        tasks.
+    child_scale
+        By what factor the answers of a new expert are larger than those of its parent. More than 1
+        helps with tasks that need stronger actions than all that were learned from, and harms a
+        little with others.
+    probe
+        How the first steps are spent: `"shake"` (small pushes in alternating directions), `"noise"`
+        (small random actions), `"prior"` (a new expert drawn from p(m) at every step), or
+        `"expert"` (one expert drawn from p(m), as in the paper).
+    probe_steps, probe_size
+        How many steps that takes, and the amplitude of a shake or of noise, as a fraction of the
+        range of actions.
+    capacity
+        Room for experts in the arrays; agents of the same capacity share one compiled program.
+    tensorboard_log
+        Directory for TensorBoard's event files and a `progress.jsonl`.
+    verbose
+        Whether to show a progress bar.
+    seed
+        Seed of all random numbers.
+
+    Attributes
+    ----------
+    state_ : MetaAgentState
+        All that has been learned.
+    information_ : Information
+        Bits of selector and experts on 512 tasks of the family.
+    effective_experts_ : float
+        2^H(M).
+    history_ : list of Progress
+        What `learn` reported.
+
+    Examples
+    --------
+    >>> from pinfactory.rl.meta import MetaSpecialistAgent, pendulum_tasks
+    >>> agent = MetaSpecialistAgent(pendulum_tasks(), 2, n_tasks=4, n_steps=16, selector_units=8)
+    >>> agent = agent.learn(2)
+    >>> adapted = agent.adapt(pendulum_tasks().env)
+    >>> action, _ = adapted.predict([1.0, 0.0, 0.0], deterministic=True)
+    >>> action.shape, adapted.responsibilities_.shape
+    ((1,), (2,))
+    """
+
+    @with_library_settings
+    def __init__(
+        self,
+        family: TaskFamily,
+        n_experts: int = 4,
+        expert: str = "mlp",
+        *,
+        expert_hidden: tuple[int, ...] = (64, 64),
+        critic_hidden: tuple[int, ...] = (64, 64),
+        selector_units: int = 200,
+        selector_cell: str = "indrnn",
+        beta_selector: check.Beta = 25.0,
+        beta_expert: check.Beta = 2.5,
+        selector_bits: float | None = None,
+        expert_bits: float | None = None,
+        momentum_selector: float = 0.9,
+        momentum_expert: float = 0.9,
+        learning_rate: float = 1e-3,
+        critic_learning_rate: float = 1e-3,
+        selector_learning_rate: float = 1e-3,
+        batch_size: int | None = None,
+        n_epochs: int = 4,
+        n_tasks: int = 64,
+        n_steps: int = 128,
+        gamma: float = 0.99,
+        gae_lambda: float = 0.95,
+        clip_range: float = 0.2,
+        balance_coef: float = 0.3,
+        n_initial_experts: int = 2,
+        growth_fraction: float = 0.8,
+        child_scale: float = 1.0,
+        probe: str = "shake",
+        probe_steps: int = 2,
+        probe_size: float = 0.1,
+        capacity: int | None = None,
+        tensorboard_log: str | Path | None = None,
+        verbose: bool = False,
+        seed: int = 0,
+    ) -> None:
+        self._settings = settings_of(locals(), "family")
+        self.n_experts = check.integer("n_experts", n_experts, 1)
+        self.n_tasks = check.integer("n_tasks", n_tasks, 1)
+        self.n_steps = check.integer("n_steps", n_steps, 1)
+        self.seed = check.integer("seed", seed, 0)
+        self.history_: list[Progress] = []
+        self._run: Run | None = None
+        self._information: Information | None = None
+        self._evaluations, self._report_every = 0, 20
+        self.family = checked_family("family", family)
+        self._initial = build_state(family.env, self._settings)
+        self._learner = self._build_learner()
+
+    @with_library_settings
+    def learn(
+        self,
+        iterations: int,
+        callbacks: Callbacks = None,
+        *,
+        progress_bar: bool = False,
+        checkpoint: str | Path | None = None,
+        report_every: int = 20,
+    ) -> "MetaSpecialistAgent":
+        """Meta-learn for so many more iterations.
+
+        Parameters
+        ----------
+        iterations
+            Each one draws `2 · n_tasks` new tasks and takes `n_steps` steps in every slot.
+        callbacks
+            A `Callback`, a function of the progress that returns True to stop, several of them,
+            or None.
+        progress_bar
+            Whether to show one.
+        checkpoint
+            A file that keeps the state of training. If it exists, training goes on from there to
+            the end it was meant for, exactly as if it had not stopped.
+        report_every
+            Iterations between two reports, which is also where Ctrl-C takes effect.
+        """
+        run = self.prepared_run(check.integer("iterations", iterations, 1))
+        self._report_every = check.integer("report_every", report_every, 1)
+        run = self._resumed(run, checkpoint)
+        self._information = None
+        self._train(
+            self._learner,
+            run,
+            DrawnTasks(),
+            steps=int(run.state[0].hyper.last_iteration[0]),
+            chunk=self._report_every,
+            callbacks=callbacks,
+            batches=TaskStream(self.family, 2 * self.n_tasks),
+            progress_bar=progress_bar,
+            checkpoint=checkpoint,
+        )
+        return self
+
+    def prepared_run(self, iterations: int) -> Run:
+        """Return the run that `learn` goes on with; its learning rates fall until its end."""
+        run = self._run
+        if run is None:
+            key = jax.random.fold_in(jax.random.key(self.seed), 1)
+            tasks = self.family.draw(np.random.default_rng([self.seed, 0]), self.n_tasks)
+            slots = self._learner.first_slots(self._initial, key, tasks)
+            run = self._start_run((self._initial, slots), self._initial.iteration)
+        first = int(run.step)
+        return eqx.tree_at(
+            lambda r: (r.state[0].hyper.first_iteration, r.state[0].hyper.last_iteration),
+            run,
+            (in_replicas(first), in_replicas(first + iterations)),
+        )
+
+    @property
+    def state_(self) -> MetaAgentState:
+        """All that has been learned."""
+        if self._run is not None:
+            return pick(self._run.state, 0)[0]
+        return self._initial
+
+    @property
+    def num_timesteps(self) -> int:
+        """Environment steps taken, those in the selector's tasks and in probes included."""
+        state = self.state_
+        steps = 2 * self.n_tasks * (self.n_steps + state.policy.probe.length)
+        return int(state.iteration) * steps
+
+    @with_library_settings
+    def adapt(self, env: Any, params: Any = None, *, seed: int = 0) -> AdaptedAgent:
+        """Probe an environment and return the expert chosen for it.
+
+        Parameters
+        ----------
+        env
+            An environment of `pinfactory.rl.envs`, or a Gymnasium environment with the same
+            observations and actions. The latter is reset and left where the probe ends: going on
+            from there is one episode, as in training; a reset starts another one.
+        params
+            Parameters of an environment written in JAX; the default ones if they are missing.
+        seed
+            Of the reset, and of what the expert samples.
+        """
+        policy = self.state_.policy
+        if isinstance(env, envs.Env):
+            params = env.default_params() if params is None else params
+            responsibilities = adapt_jax(policy, env, params, seed)
+        else:
+            responsibilities = adapt_gymnasium(policy, env, seed)
+        return AdaptedAgent(policy, responsibilities[: self.n_experts], seed)
+
+    @with_library_settings
+    def evaluate(
+        self,
+        tasks: TaskFamily | None = None,
+        *,
+        n_tasks: int = 256,
+        updates: int = 0,
+        seed: int | None = None,
+    ) -> MetaEvaluation:
+        """Play a deterministic and a stochastic episode in each of `n_tasks` new tasks.
+
+        Parameters
+        ----------
+        tasks
+            Where they come from; the family that was learned from if it is missing.
+        n_tasks
+            How many.
+        updates
+            Iterations of learning on these tasks before they are played, as in the paper's 100
+            on T′. A copy makes them; the agent itself stays as it is.
+        seed
+            Of the tasks; new ones at every call if it is missing.
+        """
+        family = self.family if tasks is None else checked_family("tasks", tasks)
+        agent = self
+        if updates:
+            # Another length of chunks would be another program to compile.
+            agent = self.copy(family).learn(updates, report_every=self._report_every)
+        if seed is None:
+            self._evaluations += 1
+            seed = self._evaluations
+        params = draw_tasks(family, n_tasks, self.seed, seed)
+        return evaluation(agent.state_.policy, family, params, self.n_experts, seed)
+
+    @with_library_settings
+    def responsibilities(
+        self, tasks: TaskFamily | None = None, *, n_tasks: int = 256, seed: int = 0
+    ) -> tuple[Float[np.ndarray, "n m"], dict[str, np.ndarray]]:
+        """Probe new tasks; return p(m|τ), and what tells the tasks apart."""
+        family = self.family if tasks is None else checked_family("tasks", tasks)
+        params = family.draw(np.random.default_rng([self.seed, seed]), n_tasks)
+        _, selection = probe_and_select(
+            family.env, jax.random.key(seed), params, self.state_.policy
+        )
+        return np.asarray(selection.probs)[:, : self.n_experts], family.describe(params)
+
+    @property
+    @with_library_settings
+    def information_(self) -> Information:
+        """Bits that selector and experts process, on 512 tasks of the family.
+
+        I(T;M) of the selector, I(S;A|M) of the experts; for box actions the latter is relative to
+        a Gaussian prior, an upper bound. Measured at the first access after `learn`.
+        """
+        if not int(self.state_.iteration):
+            raise AttributeError(
+                f"This {type(self).__name__} has no `information_` before it has learned."
+            )
+        if self._information is None:
+            params = draw_tasks(self.family, N_MEASURED, self.seed, 0)
+            self._information = measure_information(
+                self.state_.policy, self.family, params, self.n_experts, 0
+            )
+        return self._information
+
+    @property
+    def effective_experts_(self) -> float:
+        """2^H(M), the number of equally used experts with the same entropy."""
+        return float(self.information_.effective_experts)
+
+    @with_library_settings
+    def copy(
+        self, family: TaskFamily | None = None, state: MetaAgentState | None = None
+    ) -> "MetaSpecialistAgent":
+        """Return an agent with the same settings and state, or with another family or state."""
+        settings = self._settings | {"tensorboard_log": None, "verbose": False}
+        other = type(self)(self.family if family is None else family, **settings)
+        other._initial = self.state_ if state is None else state
+        return other
+
+    @classmethod
+    def load(cls, path: str | Path) -> "MetaSpecialistAgent":
+        """Load an agent, ready to go on learning.
+
+        A file holds the agent with its family, a `ParameterFamily` of an environment of this
+        library.
+        """
+        return cls._read(path)
+
+    # --------------------------------------------------------------------------------- private
+
+    def _subject(self) -> str:
+        return f"{type(self.family).__name__} of {type(self.family.env).__name__}"
+
+    def _build_learner(self) -> FamilyLearner:
+        size = self._settings["batch_size"]
+        n_rows = 8 if size is None else check.integer("batch_size", size, 1) // self.n_tasks
+        return FamilyLearner(
+            self.family.env,
+            self.n_tasks,
+            self.n_steps,
+            check.integer("n_epochs", self._settings["n_epochs"], 1),
+            min(max(1, n_rows), self.n_steps),
+            SELECTOR_STEPS,
+            2 * self.n_tasks,
+        )
+
+    def _to_file(self) -> tuple[dict[str, Any], PyTree]:
+        meta = {"settings": self._stored_settings(), "family": store_family(self.family)}
+        return meta, self.state_
+
+    @classmethod
+    @with_library_settings
+    def _from_file(
+        cls, meta: dict[str, Any], load: Callable[[PyTree], PyTree]
+    ) -> "MetaSpecialistAgent":
+        settings = cls._restored_settings(meta["settings"])
+        agent = cls(restore_family(meta["family"]), **settings)
+        agent._initial = load(agent._initial)
+        return agent
+
+
+def checked_family(name: str, family: Any) -> TaskFamily:
+    """Return a family of tasks, or say what is wrong with it."""
+    if not isinstance(family, TaskFamily):
+        raise ValueError(
+            f"`{name}` must be a family of tasks with `env`, `draw` and `describe`, such as a "
+            f"ParameterFamily, but got {family!r}."
+        )
+    return family

@@ -1,0 +1,198 @@
+"""Whole episodes in new tasks: probe, select, act; and what the choices say about the tasks."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
+
+from pinfactory import settings as check
+from pinfactory.core.information import Information, StageMeter
+from pinfactory.rl.envs import Env
+from pinfactory.rl.evaluate import (
+    EpisodeResults,
+    EpisodeState,
+    Evaluation,
+    episode_limit,
+    run_episodes,
+)
+from pinfactory.rl.policy import take_expert
+from pinfactory.rl.rollout import uniforms
+
+from .families import TaskFamily
+from .information import entropy, group_values, information_about
+from .policy import MetaPolicy
+
+
+class TaskEpisodes(NamedTuple):
+    """One episode in each of n tasks.
+
+    Attributes
+    ----------
+    returns, lengths
+        Of the episodes, steps of the probe included.
+    expert
+        The expert that was chosen.
+    responsibilities
+        p(m|τ).
+    meter
+        Information of the experts on the states they visited.
+    """
+
+    returns: Float[Array, " n"]
+    lengths: Int[Array, " n"]
+    expert: Int[Array, " n"]
+    responsibilities: Float[Array, "n m"]
+    meter: StageMeter
+
+
+@dataclasses.dataclass(frozen=True)
+class MetaEvaluation:
+    """One deterministic and one stochastic episode in each of n tasks, with the same probe.
+
+    Attributes
+    ----------
+    episodes
+        Returns and lengths of both kinds, the steps of the probe included.
+    experts
+        The most probable expert in every task.
+    responsibilities
+        p(m|τ).
+    tasks
+        What tells the tasks apart, by name.
+    """
+
+    episodes: Evaluation
+    experts: np.ndarray
+    responsibilities: np.ndarray
+    tasks: dict[str, np.ndarray]
+
+    @property
+    def deterministic(self) -> EpisodeResults:
+        """Episodes of the most probable expert and its most probable actions."""
+        return self.episodes.deterministic
+
+    @property
+    def stochastic(self) -> EpisodeResults:
+        """Episodes of sampled experts and actions."""
+        return self.episodes.stochastic
+
+    def information_about(self, parameter: str) -> float:
+        """Return I(parameter; M) in bits: of its values if they are few, else of its quarters."""
+        return information_about(group_values(self.tasks[parameter]), self.responsibilities)
+
+    def __repr__(self) -> str:
+        return f"MetaEvaluation({self.episodes!r})"
+
+
+def draw_tasks(family: TaskFamily, n_tasks: int, agent_seed: int, seed: int) -> Any:
+    """Draw new tasks; agents of different seeds get different ones."""
+    random = np.random.default_rng([agent_seed, 1, seed])
+    return family.draw(random, check.integer("n_tasks", n_tasks, 1))
+
+
+def evaluate_tasks(
+    policy: MetaPolicy, family: TaskFamily, params: Any, deterministic: bool, seed: int
+) -> TaskEpisodes:
+    """Play one episode in each of the tasks."""
+    return play_tasks(
+        family.env,
+        jax.random.key(seed),
+        params,
+        policy,
+        jnp.asarray(deterministic),
+        episode_limit(family.env),
+    )
+
+
+@eqx.filter_jit
+def play_tasks(
+    env: Env,
+    key: Key[Array, ""],
+    tasks: PyTree,
+    policy: MetaPolicy,
+    deterministic: Bool[Array, ""],
+    max_steps: Int[Array, ""],
+) -> TaskEpisodes:
+    """Play one episode in each task, all at the same time, for at most `max_steps` steps."""
+    probe_key, expert_key, key = jax.random.split(key, 3)
+    probed = policy.run_probe(env, probe_key, tasks)
+    selection = policy.select(probed.transitions)
+    best = jnp.argmax(selection.log_probs, axis=-1)
+    expert = jnp.where(deterministic, best, selection.sample(expert_key)).astype(jnp.int32)
+    experts = take_expert(policy.hierarchy.experts, expert)
+    n, capacity = selection.log_probs.shape
+    acts = jax.nn.one_hot(expert, capacity)
+
+    def act(key: Key[Array, ""], now: EpisodeState) -> tuple[Array, StageMeter]:
+        noise = uniforms(key, (n, policy.actions.n_noise))
+        sample = policy.act(experts, now.observation, noise, deterministic)
+        answers = jax.tree.map(
+            lambda leaf: jnp.broadcast_to(leaf[:, None], (n, capacity, *leaf.shape[1:])),
+            sample.answer,
+        )
+        meter = now.policy_state.update(answers, acts * ~now.over[:, None])
+        return policy.actions.to_env(sample.action), meter
+
+    trajectory, environments = probed.trajectory, probed.environments
+    ended = jnp.cumsum(trajectory.done, axis=0)
+    counts = ended - trajectory.done == 0
+    start = EpisodeState(
+        jnp.asarray(policy.probe.length),
+        environments.states,
+        environments.observation,
+        ended[-1] > 0,
+        jnp.sum(counts * trajectory.reward, axis=0),
+        jnp.sum(counts, axis=0).astype(jnp.int32),
+        StageMeter.start(policy.priors.stages[1].family),
+    )
+    end = run_episodes(env, key, tasks, start, act, max_steps)
+    return TaskEpisodes(end.total, end.length, expert, selection.probs, end.policy_state)
+
+
+def evaluation(
+    policy: MetaPolicy, family: TaskFamily, params: Any, n_experts: int, seed: int
+) -> MetaEvaluation:
+    """Play deterministic and stochastic episodes in the tasks."""
+    sure, drawn = (
+        evaluate_tasks(policy, family, params, deterministic, seed)
+        for deterministic in (True, False)
+    )
+    episodes = Evaluation(
+        *(EpisodeResults(np.asarray(e.returns), np.asarray(e.lengths)) for e in (sure, drawn))
+    )
+    return MetaEvaluation(
+        episodes,
+        np.asarray(sure.expert),
+        np.asarray(sure.responsibilities)[:, :n_experts],
+        family.describe(params),
+    )
+
+
+def measure_information(
+    policy: MetaPolicy, family: TaskFamily, params: Any, n_experts: int, seed: int
+) -> Information:
+    """Measure the bits of selector and experts in stochastic episodes of the tasks.
+
+    p(m) is the share of the tasks that an expert handles, and weights the bits of the experts.
+    """
+    played = evaluate_tasks(policy, family, params, False, seed)
+    responsibilities = np.asarray(played.responsibilities)[:, :n_experts]
+    shares = responsibilities.mean(axis=0)
+    acted = np.asarray(played.meter.share)[:n_experts] > 0
+    per_expert = np.where(acted, np.asarray(played.meter.bits, float)[:n_experts], 0.0)
+    return Information(
+        selectors=(max(0.0, float(entropy(shares) - entropy(responsibilities).mean())),),
+        experts=float(np.sum(shares * per_expert)),
+        overall=float("nan"),
+        per_expert=per_expert,
+        responsibility=shares,
+        effective_experts=float(2.0 ** entropy(shares)),
+        about={
+            name: information_about(group_values(values), responsibilities)
+            for name, values in family.describe(params).items()
+        },
+    )

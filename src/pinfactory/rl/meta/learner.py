@@ -1,0 +1,388 @@
+"""One iteration of meta-learning: probe, select, act, learn (Algorithm 2, Section 5.2)."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Shaped
+
+from pinfactory.core.constraints import Resource
+from pinfactory.core.families import Categorical
+from pinfactory.core.information import BITS_PER_NAT
+from pinfactory.rl.advantages import compute_advantages
+from pinfactory.rl.envs import Env
+from pinfactory.rl.normalise import scale_returns
+from pinfactory.rl.optimise import gradient_steps
+from pinfactory.rl.policy import take_expert
+from pinfactory.rl.ppo import random_orders
+from pinfactory.rl.rollout import RolloutState, Trajectory, rollout, uniforms
+
+from .growth import split_experts
+from .losses import ExpertBatch, expert_loss, selector_loss, update_priors
+from .policy import MetaPolicy
+from .state import MetaAgentState, SelectorReplay, TaskSlots
+
+# In this share of the selector's tasks any expert may act, in all others the one it chooses.
+EXPLORATION = 0.25
+# All learning rates fall to this share.
+FINAL_RATE = 0.02
+# In this share of the slots, a task always stays until its episode ends.
+WHOLE_EPISODES = 0.25
+
+State = tuple[MetaAgentState, TaskSlots]
+
+
+class Info(NamedTuple):
+    """What is reported of an iteration.
+
+    Attributes
+    ----------
+    objective
+        Free energy per step of the tasks that experts learn from, in standard deviations of the
+        return.
+    episode_return
+        Mean return of the last episode in every slot in which a task stays until its episode ends;
+        missing (NaN) before the first has finished.
+    information
+        Bits that selector and experts processed, relative to their priors.
+    effective_experts
+        2^H(M).
+    finished
+        Whether any of these episodes has finished; None in a report.
+    """
+
+    objective: Float[Array, ""]
+    episode_return: Float[Array, ""]
+    information: tuple[Float[Array, ""], ...]
+    effective_experts: Float[Array, ""]
+    finished: Float[Array, ""]
+
+
+class Outcome(NamedTuple):
+    """What n tasks gave: steps to learn from, free energy and nats per task, utility per step."""
+
+    batch: ExpertBatch
+    free_energy: Float[Array, " n"]
+    cost: Float[Array, " n"]
+    utility: Float[Array, "t n"]
+
+
+class FamilyLearner(eqx.Module):
+    """A learner for `pinfactory.core.training.train`; a batch is the parameters of 2n tasks.
+
+    The first n tasks are for the experts, each with the expert that the selector chooses. A task
+    stays in its slot until its episode ends, then a new one takes the slot; in more and more slots,
+    three quarters of them in the end, a new one comes in every iteration: the better experts are,
+    the longer episodes last, and the fewer starts they would see. The other n are for the selector,
+    the "second task drawn alike": each is played from the probe on by the expert that the selector
+    chooses, or by any expert in a quarter of them. Its free energy teaches the selector's critic,
+    and through it the selector. No task serves both. Once experts grow in number the selector stays
+    as it is, and experts learn from all 2n tasks.
+
+    Attributes
+    ----------
+    n_steps
+        Steps in every task in an iteration.
+    n_epochs, steps_per_batch
+        How often experts learn from every step, and how many steps of each task at once.
+    selector_steps, selector_batch
+        Gradient steps of the selector in every iteration, and the tasks that each one sees.
+    """
+
+    env: Env
+    n_tasks: int = eqx.field(static=True)
+    n_steps: int = eqx.field(static=True)
+    n_epochs: int = eqx.field(static=True)
+    steps_per_batch: int = eqx.field(static=True)
+    selector_steps: int = eqx.field(static=True)
+    selector_batch: int = eqx.field(static=True)
+
+    def step(self, key: Key[Array, ""], state: State, tasks: PyTree) -> tuple[State, Info]:
+        """Return agent and tasks after one iteration."""
+        agent, slots = state
+        agent = split_experts(agent)
+        selector_fixed = agent.selector_fixed
+        keys = jax.random.split(key, 5)
+        policy, n = agent.policy, self.n_tasks
+
+        probed = policy.run_probe(self.env, keys[0], tasks)
+        moments = policy.transitions.update(probed.transitions)
+        policy = eqx.tree_at(lambda p: p.transitions, policy, moments)
+        selection = policy.select(probed.transitions)
+        chosen = selection.sample(keys[1]).astype(jnp.int32)
+        tried = _explore(keys[2], policy, selection.probs[n:], selector_fixed)
+
+        def refill(new: Array, old: Array) -> Array:
+            return jnp.where(slots.over.reshape(-1, *(1,) * (old.ndim - 1)), new[:n], old)
+
+        environments, slot_tasks = jax.tree.map(
+            refill, (probed.environments, tasks), (slots.environments, slots.tasks)
+        )
+        expert = refill(chosen, slots.expert)
+        all_environments, all_tasks = jax.tree.map(
+            self._concat_tasks, (environments, slot_tasks), (probed.environments, tasks)
+        )
+        all_experts = jnp.concatenate([expert, tried])
+        environments, trajectory = self._act(
+            keys[3], policy, all_environments, all_tasks, all_experts
+        )
+        agent = eqx.tree_at(lambda a: a.policy, agent, policy)
+        agent, outcome = self._prepare(agent, trajectory, all_experts)
+        agent = self._remember(agent, probed.transitions, tried, outcome)
+        agent, nats = self._learn(
+            keys[4], agent, outcome.batch, all_experts, selection, selector_fixed
+        )
+        slots = self._next_slots(agent, slots, environments, slot_tasks, expert, trajectory)
+        info = self._info(slots, outcome, selection, nats)
+        return (agent, slots), info
+
+    def first_slots(self, agent: MetaAgentState, key: Key[Array, ""], tasks: PyTree) -> TaskSlots:
+        """Return slots that are all to be filled in the first iteration."""
+        return _empty_slots(self.env, agent.policy, key, tasks)
+
+    def _concat_tasks(self, experts: Array, all_tasks: Array) -> Array:
+        """Return the experts' tasks followed by the selector's."""
+        return jnp.concatenate([experts, all_tasks[self.n_tasks :]])
+
+    def _act(
+        self,
+        key: Key[Array, ""],
+        policy: MetaPolicy,
+        environments: RolloutState,
+        tasks: PyTree,
+        expert: Int[Array, " n"],
+    ) -> tuple[RolloutState, Trajectory]:
+        env_key, noise_key = jax.random.split(key)
+        experts = take_expert(policy.hierarchy.experts, expert)
+        noise = uniforms(noise_key, (self.n_steps, len(expert), policy.actions.n_noise))
+        return rollout(
+            self.env,
+            env_key,
+            tasks,
+            environments,
+            lambda x, starts, state, uniform: (state, policy.act(experts, x, uniform)),
+            lambda sample: policy.actions.to_env(sample.action),
+            noise,
+        )
+
+    def _prepare(
+        self, agent: MetaAgentState, trajectory: Trajectory, expert: Int[Array, " n"]
+    ) -> tuple[MetaAgentState, Outcome]:
+        """Update the scale of returns; compute costs, advantages, targets and free energies."""
+        hyper, policy, sample = agent.hyper, agent.policy, trajectory.decision
+        reward, done = (part[:, : self.n_tasks] for part in (trajectory.reward, trajectory.done))
+        scaling = scale_returns(
+            agent.scale, reward, done, jnp.zeros(self.n_tasks), hyper.gamma, jnp.ones_like(reward)
+        )
+        # Learned values stay true in the new unit (Pop-Art).
+        critics = agent.critics.rescaled(scaling.factor)
+        readout = jax.tree.map(lambda w: scaling.factor * w, agent.selector_critic.readout)
+
+        prior = policy.priors.stages[1]
+        own = take_expert(prior.family, expert)
+        cost = jax.vmap(lambda answer: answer.kl(own))(sample.answer)
+        cost = jnp.where(prior.mass[expert] > 0, cost, 0.0)
+        price = (1.0 - hyper.gamma) / agent.resources[1].beta
+        utility = scaling.unit * trajectory.reward - price * cost
+        x = policy.observations(trajectory.observation)
+        next_x = policy.observations(trajectory.next_observation)
+        value, next_value = critics.of_expert(x, expert), critics.of_expert(next_x, expert)
+        # The last step bootstraps, as a truncated one does.
+        ends = (trajectory.terminated, trajectory.done.at[-1].set(True), hyper.gamma)
+        advantage = compute_advantages(utility, value, next_value, *ends, hyper.gae_lambda)
+        advantage_to_end = compute_advantages(utility, value, next_value, *ends, jnp.ones(()))
+
+        seen = policy.observations.update(trajectory.observation)
+        agent = eqx.tree_at(
+            lambda a: (
+                a.scale,
+                a.critics,
+                a.selector_critic.readout,
+                a.replay.free_energy,
+                a.policy.observations,
+            ),
+            agent,
+            (scaling.scale, critics, readout, scaling.factor * agent.replay.free_energy, seen),
+        )
+        batch = ExpertBatch(x, sample, advantage, value + advantage)
+        free_energy = (advantage_to_end + value)[0]
+        return agent, Outcome(batch, free_energy, jnp.mean(cost, axis=0), utility)
+
+    def _remember(
+        self,
+        agent: MetaAgentState,
+        transitions: Float[Array, "n2 l f"],
+        expert: Int[Array, " n"],
+        outcome: Outcome,
+    ) -> MetaAgentState:
+        """Put the selector's tasks into its replay buffer."""
+        n = self.n_tasks
+        new = SelectorReplay(transitions[n:], expert, outcome.free_energy[n:], outcome.cost[n:])
+        room = len(agent.replay.expert) // n
+        replay = agent.replay.add(new, (agent.iteration % room) * n)
+        return eqx.tree_at(lambda a: a.replay, agent, replay)
+
+    def _learn(
+        self,
+        key: Key[Array, ""],
+        agent: MetaAgentState,
+        batch: ExpertBatch,
+        expert: Int[Array, " n"],
+        selection: Categorical,
+        selector_fixed: Bool[Array, ""],
+    ) -> tuple[MetaAgentState, Float[Array, ""]]:
+        """Take the gradient steps of all four parts; return the nats of the experts as well."""
+        expert_key, selector_key = jax.random.split(key)
+        for_experts = (jnp.arange(len(expert)) < self.n_tasks) | selector_fixed
+        priors = update_priors(agent.policy.priors, batch, expert, for_experts, selection)
+        agent = eqx.tree_at(lambda a: a.policy.priors, agent, priors)
+        hyper, remaining = agent.hyper, agent.hyper.remaining(agent.iteration)
+        pace = FINAL_RATE + (1.0 - FINAL_RATE) * remaining
+        critic_rate = pace * hyper.critic_learning_rate
+        experts, critics, selector, selector_critic = agent.learned
+
+        (experts, critics), expert_optimisers, costs = gradient_steps(
+            self._expert_loss(agent, batch, expert),
+            (experts, critics),
+            agent.optimisers[:2],
+            (pace * hyper.learning_rate, critic_rate),
+            self._expert_rows(expert_key, agent.iteration, selector_fixed),
+        )
+        full = jnp.minimum((agent.iteration + 1) * self.n_tasks, len(agent.replay.expert))
+        shape = (self.selector_steps, self.selector_batch)
+        selector_rate = jnp.where(selector_fixed, 0.0, pace * hyper.selector_learning_rate)
+
+        def loss(parts: Any, rows: Array) -> tuple[Array, Any]:
+            now = jax.tree.map(lambda leaf: leaf[rows], agent.replay)
+            return selector_loss(parts, now, agent, remaining)
+
+        (selector, selector_critic), selector_optimisers, (_, selector_costs) = gradient_steps(
+            loss,
+            (selector, selector_critic),
+            agent.optimisers[2:],
+            (selector_rate, critic_rate),
+            jax.random.randint(selector_key, shape, 0, full),
+        )
+        resources = tuple(map(update_resource, agent.resources, (selector_costs, costs)))
+        agent = eqx.tree_at(
+            lambda a: (*a.learned, a.optimisers, a.resources, a.iteration),
+            agent,
+            (
+                experts,
+                critics,
+                selector,
+                selector_critic,
+                expert_optimisers + selector_optimisers,
+                resources,
+                agent.iteration + 1,
+            ),
+        )
+        return agent, jnp.mean(costs)
+
+    def _expert_rows(
+        self, key: Key[Array, ""], iteration: Int[Array, ""], selector_fixed: Bool[Array, ""]
+    ) -> tuple[Int[Array, " batches"], Int[Array, "batches rows"]]:
+        """Return for every minibatch whose tasks it is from, and which steps of them."""
+        size = self.steps_per_batch
+        order = random_orders(key, self.n_epochs, self.n_steps)
+        rows = order[:, : self.n_steps // size * size].reshape(-1, size)
+        # Epochs alternate between the experts' tasks and those the selector no longer needs.
+        turn = jnp.where(selector_fixed, (iteration + jnp.arange(self.n_epochs)) % 2, 0)
+        return jnp.repeat(turn, len(rows) // self.n_epochs), rows
+
+    def _expert_loss(
+        self, agent: MetaAgentState, batch: ExpertBatch, expert: Int[Array, " n"]
+    ) -> Any:
+        halves, experts = jax.tree.map(self._halves, (batch, expert[None]))
+
+        def loss(parts: Any, chosen: tuple[Array, Array]) -> tuple[Array, Array]:
+            half, rows = chosen
+            now = jax.tree.map(lambda leaf: leaf[half, rows], halves)
+            return expert_loss(parts, now, experts[half, 0], agent)
+
+        return loss
+
+    def _halves(self, leaf: Shaped[Array, "t n2 ..."]) -> Shaped[Array, "2 t n ..."]:
+        """Return steps in the experts' and in the selector's tasks apart."""
+        return jnp.stack([leaf[:, : self.n_tasks], leaf[:, self.n_tasks :]])
+
+    def _next_slots(
+        self,
+        agent: MetaAgentState,
+        slots: TaskSlots,
+        environments: RolloutState,
+        tasks: PyTree,
+        expert: Int[Array, " n"],
+        trajectory: Trajectory,
+    ) -> TaskSlots:
+        """Return the slots after an iteration, and mark those that get a new task."""
+        n = self.n_tasks
+        own = jax.tree.map(lambda leaf: leaf[:n], environments)
+        ended = jnp.any(trajectory.done[:, :n], axis=0)
+        n_whole = self._n_whole
+        remaining = agent.hyper.remaining(agent.iteration)
+        return TaskSlots(
+            own,
+            tasks,
+            expert,
+            ended | (jnp.arange(n) >= n_whole + remaining * (n - n_whole)),
+            jnp.where(ended, own.statistics.last_total, slots.returns),
+            slots.finished | ended,
+        )
+
+    @property
+    def _n_whole(self) -> int:
+        """Slots in which every task stays until its episode ends."""
+        return max(1, int(WHOLE_EPISODES * self.n_tasks))
+
+    def _info(
+        self, slots: TaskSlots, outcome: Outcome, selection: Categorical, nats: Float[Array, ""]
+    ) -> Info:
+        p_m = Categorical.from_probs(jnp.mean(selection.probs, axis=0))
+        finished = slots.finished[: self._n_whole]
+        total = jnp.sum(jnp.where(finished, slots.returns[: self._n_whole], 0.0))
+        return Info(
+            jnp.mean(outcome.utility[:, : self.n_tasks]),
+            total / jnp.maximum(jnp.sum(finished), 1),
+            (jnp.mean(selection.kl(p_m)) * BITS_PER_NAT, nats * BITS_PER_NAT),
+            jnp.exp(p_m.entropy()),
+            jnp.any(finished).astype(float),
+        )
+
+
+def update_resource(resource: Resource, nats: Float[Array, " steps"]) -> Resource:
+    """Return the resource after gradient steps in which so many nats were processed."""
+    arrays, static = eqx.partition(resource, eqx.is_array)
+
+    def step(arrays: PyTree, nats: Array) -> tuple[PyTree, None]:
+        return eqx.filter(eqx.combine(arrays, static).update(nats), eqx.is_array), None
+
+    return eqx.combine(jax.lax.scan(step, arrays, nats)[0], static)
+
+
+def _explore(
+    key: Key[Array, ""],
+    policy: MetaPolicy,
+    probs: Float[Array, "n m"],
+    selector_fixed: Bool[Array, ""],
+) -> Int[Array, " n"]:
+    """Sample experts by p(m|τ), or any that is available with a small probability."""
+    available = policy.hierarchy.available
+    rate = jnp.where(selector_fixed, 0.0, EXPLORATION)
+    mixed = rate * (available / jnp.sum(available)) + (1.0 - rate) * probs
+    return jax.random.categorical(key, jnp.log(mixed)).astype(jnp.int32)
+
+
+@eqx.filter_jit
+def _empty_slots(env: Env, policy: MetaPolicy, key: Key[Array, ""], tasks: PyTree) -> TaskSlots:
+    probed = policy.run_probe(env, key, tasks)
+    n = probed.environments.starts.shape[0]
+    return TaskSlots(
+        probed.environments,
+        tasks,
+        jnp.zeros(n, jnp.int32),
+        jnp.ones(n, bool),
+        jnp.zeros(n),
+        jnp.zeros(n, bool),
+    )

@@ -1,0 +1,169 @@
+"""All that a meta-learning agent learns, and the state of the tasks it learns from."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from pinfactory.allocation import reserve
+from pinfactory.core.constraints import Resource, UtilityScale
+from pinfactory.recurrent import SequenceNetwork
+from pinfactory.rl.critics import Critics
+from pinfactory.rl.rollout import RolloutState
+
+from .policy import MetaPolicy
+
+# The progress of a training, as learning rates see it, when experts begin to be split.
+GROWTH_START = 0.8
+
+
+class Hyperparameters(eqx.Module):
+    """Numbers that control learning, all of them traced.
+
+    Attributes
+    ----------
+    learning_rate, critic_learning_rate, selector_learning_rate
+        At `first_iteration`; a fiftieth of them at `last_iteration`.
+    gamma, gae_lambda, clip_range
+        Discount, the λ of the advantages, and PPO's range of ratios.
+    balance_coef
+        Bonus on H(M) at `first_iteration`; zero at `last_iteration`.
+    n_initial_experts, n_experts, split_interval
+        How many experts there are at first and at last, and the progress between two splits.
+    child_scale
+        By what factor the answers of a new expert are larger than those of its parent.
+    growth_fraction
+        The fraction of the iterations after which experts are split and the selector is fixed.
+    first_iteration, last_iteration
+        Iterations at which a training begins and ends.
+    """
+
+    learning_rate: Float[Array, ""]
+    critic_learning_rate: Float[Array, ""]
+    selector_learning_rate: Float[Array, ""]
+    gamma: Float[Array, ""]
+    gae_lambda: Float[Array, ""]
+    clip_range: Float[Array, ""]
+    balance_coef: Float[Array, ""]
+    n_initial_experts: Float[Array, ""]
+    n_experts: Float[Array, ""]
+    split_interval: Float[Array, ""]
+    child_scale: Float[Array, ""]
+    growth_fraction: Float[Array, ""]
+    first_iteration: Float[Array, ""]
+    last_iteration: Float[Array, ""]
+
+    def remaining(self, iteration: Int[Array, ""]) -> Float[Array, ""]:
+        """Return the fraction of a training that remains, as learning rates see it.
+
+        One at first, a fifth when growth begins, whenever that is, and zero at last.
+        """
+        length = jnp.maximum(self.last_iteration - self.first_iteration, 1.0)
+        done = (iteration - self.first_iteration) / length
+        before = 1.0 - GROWTH_START * done / self.growth_fraction
+        after = (1.0 - GROWTH_START) * (1.0 - done) / (1.0 - self.growth_fraction)
+        return jnp.clip(jnp.where(done < self.growth_fraction, before, after), 0.0, 1.0)
+
+    def growing(self, iteration: Int[Array, ""]) -> Bool[Array, ""]:
+        """Return whether growth has begun."""
+        return self.remaining(iteration) < 1.0 - GROWTH_START + 1e-6
+
+    def n_active(self, iteration: Int[Array, ""]) -> Int[Array, ""]:
+        """Return how many experts there should be."""
+        grown = jnp.maximum(1.0 - self.remaining(iteration) - GROWTH_START, 0.0)
+        # The last iteration of an interval must not miss a split by rounding.
+        n_splits = jnp.floor(grown / self.split_interval + 1e-3)
+        wanted = jnp.minimum(self.n_initial_experts * 2.0**n_splits, self.n_experts)
+        return wanted.astype(jnp.int32)
+
+
+class SelectorReplay(eqx.Module):
+    """The selector's latest tasks.
+
+    The transitions of the probe, the expert that acted, its free energy, and the nats it processed
+    in a step.
+    """
+
+    transitions: Float[Array, "r l f"]
+    expert: Int[Array, " r"]
+    free_energy: Float[Array, " r"]
+    cost: Float[Array, " r"]
+
+    @classmethod
+    def empty(cls, n: int, length: int, features: int) -> "SelectorReplay":
+        """Make room for n tasks."""
+        reserve(n, length, features)
+        return cls(
+            jax.device_put(np.zeros((n, length, features), np.float32)),
+            jax.device_put(np.zeros(n, np.int32)),
+            jax.device_put(np.zeros(n, np.float32)),
+            jax.device_put(np.zeros(n, np.float32)),
+        )
+
+    def add(self, new: "SelectorReplay", at: Int[Array, ""]) -> "SelectorReplay":
+        """Write new tasks over the oldest."""
+        return jax.tree.map(
+            lambda old, new: jax.lax.dynamic_update_slice_in_dim(old, new, at, 0), self, new
+        )
+
+
+class MetaAgentState(eqx.Module):
+    """What an agent has learned about all tasks.
+
+    Attributes
+    ----------
+    critics
+        V_m(x) of every expert.
+    selector_critic
+        The selector's recurrent critic: the free energy of every expert after a probe.
+    resources
+        β of selector and experts, for utilities in standard deviations of the return.
+    scale
+        Of the return, so that β means the same for any scale of the reward.
+    optimisers
+        Of experts, critics, selector and selector critic.
+    """
+
+    policy: MetaPolicy
+    critics: Critics
+    selector_critic: SequenceNetwork
+    resources: tuple[Resource, Resource]
+    scale: UtilityScale
+    optimisers: tuple[optax.OptState, ...]
+    replay: SelectorReplay
+    hyper: Hyperparameters
+    iteration: Int[Array, ""]
+
+    @property
+    def learned(self) -> tuple[PyTree, ...]:
+        """The four parts with an optimiser each."""
+        hierarchy = self.policy.hierarchy
+        return hierarchy.experts, self.critics, hierarchy.selector, self.selector_critic
+
+    @property
+    def selector_fixed(self) -> Bool[Array, ""]:
+        """Whether the selector no longer learns: growth has begun, or there is nothing to choose.
+
+        The boundaries between an expert and its child would be lost in the noise of the selector's
+        critic.
+        """
+        hyper = self.hyper
+        grown = jnp.sum(self.policy.hierarchy.available) > hyper.n_initial_experts
+        return grown | hyper.growing(self.iteration) | (hyper.n_initial_experts < 2.0)
+
+
+class TaskSlots(eqx.Module):
+    """Tasks that experts learn from: parameters, the expert in charge, state of the environment.
+
+    `over` marks tasks that are replaced in the next iteration. `returns` are those of the last
+    episode that ended in a slot, where `finished`.
+    """
+
+    environments: RolloutState
+    tasks: PyTree
+    expert: Int[Array, " n"]
+    over: Bool[Array, " n"]
+    returns: Float[Array, " n"]
+    finished: Bool[Array, " n"]

@@ -1,0 +1,194 @@
+"""Experience from environments written in JAX: one compiled loop over time."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Shaped
+
+from . import envs
+
+# (observations, where an episode begins, state of the policy, uniform numbers)
+# ↦ (state of the policy, decision)
+Act = Callable[[Array, Array, Any, Array], tuple[Any, Any]]
+
+
+class EpisodeStatistics(eqx.Module):
+    """Return and length of the running episode of each environment, and of its last one."""
+
+    total: Float[Array, " n"]
+    length: Int[Array, " n"]
+    last_total: Float[Array, " n"]
+    last_length: Int[Array, " n"]
+    finished: Bool[Array, " n"]
+
+    @classmethod
+    def start(cls, n: int) -> "EpisodeStatistics":
+        """Begin with no episode finished."""
+        zeros, none = np.zeros(n, np.float32), np.zeros(n, np.int32)
+        return cls(*map(jax.device_put, (zeros, none, zeros, none, np.zeros(n, bool))))
+
+    def update(self, reward: Float[Array, " n"], done: Bool[Array, " n"]) -> "EpisodeStatistics":
+        """Take in a step of every environment."""
+        total, length = self.total + reward, self.length + 1
+        return type(self)(
+            jnp.where(done, 0.0, total),
+            jnp.where(done, 0, length),
+            jnp.where(done, total, self.last_total),
+            jnp.where(done, length, self.last_length),
+            self.finished | done,
+        )
+
+    def means(self) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]:
+        """Return mean return and length of the last episodes, and whether there is any (1 or 0).
+
+        Both means are zero where there is none yet; `report_missing` makes them NaN in reports.
+        """
+        n = jnp.maximum(jnp.sum(self.finished), 1)
+        return (
+            jnp.sum(jnp.where(self.finished, self.last_total, 0.0)) / n,
+            jnp.sum(jnp.where(self.finished, self.last_length, 0)) / n,
+            jnp.any(self.finished).astype(float),
+        )
+
+
+def report_missing(info: Any) -> Any:
+    """Return a report with NaN for statistics of episodes before the first one has finished.
+
+    `info` holds means over some iterations; `info.finished` is the share of those in which there
+    was a finished episode. A compiled loop cannot carry NaN for missing values, because NaN tells
+    it that learning has failed.
+    """
+    if not hasattr(info, "finished"):
+        return info
+    finished = np.asarray(info.finished)
+    some = np.where(finished > 0, finished, 1.0)
+    changes = {
+        name: np.where(finished > 0, np.asarray(getattr(info, name)) / some, np.nan)
+        for name in ("episode_return", "episode_length")
+        if name in info._fields
+    }
+    return info._replace(finished=None, **changes)
+
+
+class RolloutState(eqx.Module):
+    """The state of n environments between two steps, and that of the policy in them."""
+
+    states: PyTree
+    observation: Float[Array, "n o"]
+    starts: Bool[Array, " n"]
+    policy_state: Any
+    statistics: EpisodeStatistics
+
+    @classmethod
+    def start(
+        cls, env: envs.Env, key: Key[Array, ""], params: PyTree, policy_state: Any
+    ) -> "RolloutState":
+        """Reset one environment for each entry of the parameters' leading axis."""
+        states, observation = _reset_all(env, key, params)
+        n = len(observation)
+        starts = jax.device_put(np.ones(n, bool))
+        return cls(states, observation, starts, policy_state, EpisodeStatistics.start(n))
+
+
+class Trajectory(eqx.Module):
+    """What happened in a step of n environments, or in t of them.
+
+    Attributes
+    ----------
+    observation, next_observation
+        Before and after the step; the latter before any reset.
+    decision
+        What the policy returned, such as a `HierarchicalAction`.
+    weight
+        How much a step counts: one, or zero for a step that only reset an environment.
+    """
+
+    observation: Float[Array, "*t n o"]
+    decision: Any
+    reward: Float[Array, "*t n"]
+    terminated: Bool[Array, "*t n"]
+    done: Bool[Array, "*t n"]
+    next_observation: Float[Array, "*t n o"]
+    weight: Float[Array, "*t n"]
+
+
+def rollout(
+    env: envs.Env,
+    key: Key[Array, ""],
+    params: PyTree,
+    start: RolloutState,
+    act: Act,
+    to_env: Callable[[Any], Shaped[Array, "n ..."]],
+    uniform: Float[Array, "t n k"],
+) -> tuple[RolloutState, Trajectory]:
+    """Act for t steps in n environments; those whose episode ends start again.
+
+    Parameters
+    ----------
+    env
+        The environment.
+    key
+        Of the environments' own randomness.
+    params
+        Parameters of the environments, with a leading axis of n.
+    start
+        Where to start.
+    act
+        Decides for all environments, such as `Policy.act`.
+    to_env
+        Returns the actions of a decision as the environment takes them.
+    uniform
+        Uniform numbers for the decisions; all at once, because random numbers inside a loop take
+        long to compile.
+    """
+
+    def step(now: RolloutState, given: tuple[Array, Array]) -> tuple[RolloutState, Trajectory]:
+        step_key, noise = given
+        policy_state, decision = act(now.observation, now.starts, now.policy_state, noise)
+        states, observation, transition = envs.step_all(
+            env, step_key, now.states, to_env(decision), params
+        )
+        new = RolloutState(
+            states,
+            observation,
+            transition.done,
+            policy_state,
+            now.statistics.update(transition.reward, transition.done),
+        )
+        return new, Trajectory(
+            now.observation,
+            decision,
+            transition.reward,
+            transition.terminated,
+            transition.done,
+            transition.observation,
+            jnp.ones_like(transition.reward),
+        )
+
+    return jax.lax.scan(step, start, (jax.random.split(key, len(uniform)), uniform))
+
+
+def uniforms(key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "..."]:
+    """Return uniform numbers that are neither zero nor one."""
+    return jax.random.uniform(key, shape, minval=2.0**-24, maxval=1.0 - 2.0**-24)
+
+
+def stagger(start: RolloutState, env: envs.Env, seed: int) -> RolloutState:
+    """Let first episodes end at different times.
+
+    Otherwise environments that only a time limit ends would stay in step, and every update would
+    learn from one phase of an episode alone.
+    """
+    if env.max_steps is None or not isinstance(start.states, envs.State):
+        return start
+    taken = np.random.default_rng(seed).integers(0, env.max_steps, len(start.starts), np.int32)
+    return eqx.tree_at(lambda s: s.states.steps, start, jax.device_put(taken))
+
+
+@eqx.filter_jit
+def _reset_all(env: envs.Env, key: Key[Array, ""], params: PyTree) -> tuple[PyTree, Array]:
+    return envs.reset_all(env, key, params)

@@ -1,0 +1,124 @@
+"""All that an agent learns, and the hyperparameters that may differ within one program."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Bool, Float, Int
+
+from pinfactory.allocation import reserve
+from pinfactory.core.constraints import Priors, Resource, UtilityScale
+
+from .critics import Critics
+from .optimise import init_optimiser
+from .policy import Policy
+
+
+class Hyperparameters(eqx.Module):
+    """Numbers that control learning, all of them traced.
+
+    Attributes
+    ----------
+    learning_rate, final_learning_rate
+        At `first_iteration` and `last_iteration`; linear in between.
+    gamma, gae_lambda
+        Discount γ and the λ of the advantages.
+    clip_range
+        How far a probability ratio to the policy that acted may be from one.
+    """
+
+    learning_rate: Float[Array, ""]
+    final_learning_rate: Float[Array, ""]
+    gamma: Float[Array, ""]
+    gae_lambda: Float[Array, ""]
+    clip_range: Float[Array, ""]
+    first_iteration: Float[Array, ""]
+    last_iteration: Float[Array, ""]
+
+    def rate(self, iteration: Int[Array, ""]) -> Float[Array, ""]:
+        """Return the learning rate of an iteration."""
+        length = jnp.maximum(self.last_iteration - self.first_iteration, 1.0)
+        done = jnp.clip((iteration - self.first_iteration) / length, 0, 1)
+        return self.learning_rate + done * (self.final_learning_rate - self.learning_rate)
+
+
+class Visited(eqx.Module):
+    """The states of the last iteration, the expert that acted, and where it was just selected."""
+
+    observation: Float[Array, "v o"]
+    expert: Int[Array, " v"]
+    selected: Bool[Array, " v"]
+
+    @classmethod
+    def start(cls, n: int, n_observation: int) -> "Visited":
+        """Make room for n states."""
+        return cls(
+            jax.device_put(np.zeros((n, n_observation), np.float32)),
+            jax.device_put(np.zeros(n, np.int32)),
+            jax.device_put(np.zeros(n, bool)),
+        )
+
+
+class AgentState(eqx.Module):
+    """What an agent has learned: policy and critics, priors, resources, optimiser.
+
+    `discounted` are the discounted rewards so far of the running episodes, `visited` the states of
+    the last iteration, `timesteps` counts the steps taken in all environments.
+    """
+
+    policy: Policy
+    critics: Critics
+    priors: Priors
+    resources: tuple[Resource, Resource]
+    scale: UtilityScale
+    discounted: Float[Array, " n"]
+    visited: Visited
+    optimiser: optax.OptState
+    hyper: Hyperparameters
+    iteration: Int[Array, ""]
+    timesteps: Int[Array, ""]
+
+    @classmethod
+    def start(
+        cls,
+        policy: Policy,
+        critics: Critics,
+        priors: Priors,
+        resources: tuple[Resource, Resource],
+        hyper: Hyperparameters,
+        n_envs: int,
+        n_steps: int,
+    ) -> "AgentState":
+        """Begin before the first iteration."""
+        reserve(n_envs * n_steps, len(policy.observations.mean))
+        return cls(
+            policy,
+            critics,
+            priors,
+            resources,
+            UtilityScale(momentum=jax.device_put(np.float32(1.0))),
+            jax.device_put(np.zeros(n_envs, np.float32)),
+            Visited.start(n_envs * n_steps, len(policy.observations.mean)),
+            init_optimiser((policy.hierarchy, critics)),
+            hyper,
+            jax.device_put(np.zeros((), np.int32)),
+            jax.device_put(np.zeros((), np.int32)),
+        )
+
+    def resized(self, n_envs: int, n_steps: int) -> "AgentState":
+        """Return the same state for another number of environments."""
+        if n_envs == len(self.discounted):
+            return self
+
+        def resize(leaf: Array) -> Array:
+            return jax.device_put(np.resize(np.asarray(leaf), (n_envs * n_steps, *leaf.shape[1:])))
+
+        return eqx.tree_at(
+            lambda s: (s.discounted, s.visited),
+            self,
+            (
+                jax.device_put(np.zeros(n_envs, np.float32)),
+                jax.tree.map(resize, self.visited),
+            ),
+        )

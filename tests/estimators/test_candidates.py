@@ -1,0 +1,122 @@
+"""How many experts there are is found: one where one is enough, more where they pay."""
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LinearRegression
+from sklearn.metrics import adjusted_rand_score
+
+from pinfactory import SpecialistClassifier, SpecialistRegressor
+from pinfactory.estimators.noise import least_deviation
+
+
+def line(n=200, seed=0):
+    random = np.random.default_rng(seed)
+    x = random.normal(size=(n, 2))
+    return x, x @ [1.0, -2.0] + 0.5 * random.normal(size=n)
+
+
+def bend(n=200, seed=0):
+    random = np.random.default_rng(seed)
+    x = random.uniform(-1, 1, size=(n, 2))
+    return x, np.abs(x[:, 0]) + 0.5 * x[:, 1] + 0.05 * random.normal(size=n)
+
+
+@pytest.fixture(scope="module")
+def divided():
+    return SpecialistRegressor(4, random_state=0).fit(*bend())
+
+
+def test_where_one_line_is_enough_one_remains_and_is_as_good():
+    x, y = line()
+    committee = SpecialistRegressor(4, random_state=0).fit(x, y)
+    assert committee.effective_experts_ == pytest.approx(1.0)
+    assert committee.verdict_.startswith("One expert is enough")
+    assert len(committee.explain()) == 1
+    x_new, y_new = line(2000, seed=1)
+    expected = LinearRegression().fit(x, y).score(x_new, y_new)
+    assert committee.score(x_new, y_new) == pytest.approx(expected, abs=0.005)
+
+
+def test_where_several_pay_they_are_used_and_the_gain_is_told(divided):
+    assert divided.effective_experts_ > 1.5
+    assert divided.score(*bend(1000, seed=1)) > 0.95
+    mean, error = divided.gain_
+    # One line leaves the deviation of |x| from its mean, √(1/12), of which 0.05 is noise.
+    assert mean > 1.0 > error > 0
+    assert f"{mean:.3f}" in divided.verdict_
+
+
+def test_experts_come_in_the_order_of_their_share(divided):
+    share = divided.information_.responsibility
+    assert (np.diff(share) <= 1e-6).all()
+    told = divided.explain()
+    assert told["share"].min() >= 0.001
+    np.testing.assert_allclose(told["share"], share[told["expert"]])
+
+
+def test_another_seed_finds_the_same_division(divided):
+    x, _ = bend()
+    other = SpecialistRegressor(4, random_state=1).fit(*bend())
+    busy = [model.responsibilities(x) for model in (divided, other)]
+    partitions = [share.argmax(axis=1) for share in busy]
+    assert adjusted_rand_score(*partitions) > 0.8
+
+
+@pytest.mark.parametrize(
+    ("selector", "expert"),
+    [
+        ("tree", "constant"),
+        ("linear", "linear"),
+        pytest.param("mlp", "linear", marks=pytest.mark.slow),
+        pytest.param("linear", "constant", marks=pytest.mark.slow),
+    ],
+)
+def test_every_kind_of_selector_and_expert_begins_as_a_tree(selector, expert):
+    settings = {"selector": selector, "expert": expert, "start": "tree", "max_iter": 1}
+    committee = SpecialistRegressor(4, early_stopping=True, random_state=0, **settings)
+    assert committee.fit(*bend()).effective_experts_ > 1.5
+    assert committee.score(*bend(1000, seed=1)) > (0.5 if expert == "constant" else 0.85)
+
+
+def test_a_tree_needs_experts_with_a_linear_part():
+    import equinox as eqx
+
+    def factory(inputs, outputs, *, key):
+        return eqx.nn.MLP(inputs, outputs, 4, 1, key=key)
+
+    committee = SpecialistRegressor(2, expert=factory, start="tree")
+    with pytest.raises(ValueError, match="`start` must be 'auto' or 'random'"):
+        committee.fit(*bend())
+
+
+def test_rows_far_from_all_others_change_little():
+    x, y = bend(400)
+    far = 50.0 * np.random.default_rng(1).choice([-1.0, 1.0], size=(5, 2))
+    planted = np.concatenate([x, far]), np.concatenate([y, np.full(5, y.mean())])
+    settings = {"random_state": 0, "max_iter": 1000}
+    clean = SpecialistRegressor(4, **settings).fit(x, y)
+    disturbed = SpecialistRegressor(4, **settings).fit(*planted)
+    x_new, y_new = bend(1000, seed=1)
+    assert disturbed.score(x_new, y_new) == pytest.approx(clean.score(x_new, y_new), abs=0.002)
+
+
+def test_no_expert_is_surer_than_repeated_targets_allow():
+    random = np.random.default_rng(0)
+    x = random.normal(size=(200, 2))
+    y = np.round(x[:, 0] + random.normal(size=200))
+    committee = SpecialistRegressor(4, random_state=0, max_iter=500).fit(x, y)
+    _, deviation = committee.predict(x, return_std=True)
+    assert deviation.min() >= 0.49
+
+
+def test_the_least_deviation_is_half_a_step_of_rounded_targets_and_none_of_others():
+    random = np.random.default_rng(0)
+    exact = random.normal(size=500)
+    assert least_deviation(exact, np.ones(500)) == 0.0
+    assert least_deviation(np.round(4 * exact) / 4, np.ones(500)) == pytest.approx(0.125)
+
+
+def test_classes_that_one_line_separates_need_one_expert():
+    x, y = line(300)
+    committee = SpecialistClassifier(4, random_state=0, max_iter=300).fit(x, y > 0)
+    assert committee.effective_experts_ == pytest.approx(1.0)

@@ -1,0 +1,60 @@
+"""Every benchmark runs from its pieces to its picture, with the smallest settings there are."""
+
+from importlib import import_module
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from pinfactory.experiments import discover
+from pinfactory.experiments._storage import encode
+
+SMALLEST = {
+    "density_peers": {"seeds": 1, "sets": ("iris",), "n_folds": 2},
+    "density_speed": {"seeds": 1, "rows": 3000, "repeats": 1},
+    "fit_speed": {"seeds": 1, "steps": 300, "loop_steps": 5},
+    "large_tables": {"seeds": 1, "rows": (3000,), "n_experts": (2,)},
+    "maml_speed": {"seeds": 1, "chunks": 2, "loop_steps": 1, "n_experts": (2,)},
+    "real_tables": {
+        "seeds": 1,
+        "tables": ("Hitters",),
+        "methods": ("8 linear experts", "one line"),
+    },
+    "sinusoid_peers": {"seeds": 1, "steps": 20, "rules": ("none",), "n_experts": (2,)},
+    "synthetic_tasks": {"seeds": 1, "n_experts": (1,)},
+    "table_peers": {"seeds": 1, "tables": ("iris", "diabetes")},
+}
+
+
+def test_every_benchmark_is_here():
+    assert set(SMALLEST) == {x.name for x in discover() if x.kind == "benchmark"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALLEST)
+def test_a_benchmark_runs_from_pieces_to_picture(name):
+    module = import_module(f"pinfactory.experiments.benchmarks.{name}")
+    for package in getattr(module, "REQUIRES", ()):
+        pytest.importorskip(package)
+    settings = module.Settings.quick(**SMALLEST[name])
+    results = {piece: compute() for piece, compute in module.pieces(settings).items()}
+    encode(results)
+    measures = module.measures(results)
+    names = [measure.name for measure in measures]
+    assert len(set(names)) == len(names)
+    assert all(np.isfinite(measure.ours) for measure in measures)
+    assert isinstance(module.draw(results), Figure)
+
+
+def test_peers_that_are_not_installed_are_named_with_the_command(monkeypatch):
+    from pinfactory.experiments.benchmarks import table_peers
+
+    real = find_spec
+    hidden = ("lightgbm", "interpret")
+    monkeypatch.setattr(
+        table_peers, "find_spec", lambda name: None if name in hidden else real("json")
+    )
+    commands = {"LightGBM": "pip install lightgbm", "EBM": "pip install interpret-core"}
+    assert table_peers.skipped() == commands
+    assert table_peers.Settings.quick().without == ("LightGBM", "EBM")

@@ -1,0 +1,101 @@
+"""One dictionary of all learners, over which the laws of `test_facades.py` are tested."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pinfactory import (
+    MetaSpecialistAgent,
+    MetaSpecialistClassifier,
+    MetaSpecialistRegressor,
+    SpecialistAgent,
+    SpecialistClassifier,
+    SpecialistMixture,
+    SpecialistRegressor,
+)
+from pinfactory.meta.tasks import ArrayTasks, Sinusoids
+from pinfactory.rl.envs import Pendulum
+from point_task import point_tasks
+
+N_EXPERTS = 2
+X = np.random.default_rng(0).normal(size=(64, 2))
+LABELS = np.where(X[:, 0] * X[:, 1] > 0, "same", "other")
+STATES = np.random.default_rng(1).normal(size=(6, 3)).astype(np.float32)
+SETS = np.random.default_rng(2).normal(size=(120, 3)).astype(np.float32)
+TASKS = ArrayTasks(SETS, np.arange(120) // 20, ways=2, shots=3, queries=3)
+LINE = np.linspace(-3.0, 3.0, 8)[:, None]
+
+
+class Facade(NamedTuple):
+    """How a learner is made, trained for a moment, and asked."""
+
+    make: Callable[..., Any]
+    fit: Callable[..., Any]
+    answer: Callable[[Any], np.ndarray]
+    responsibilities: Callable[[Any], np.ndarray]
+    seed: str = "random_state"
+    takes_callbacks: bool = True
+    is_storable: bool = True
+
+
+def _make(cls: type, *arguments: Any, **small: Any) -> Callable[..., Any]:
+    def make(**settings: Any) -> Any:
+        return cls(*arguments, **({"n_experts": N_EXPERTS} | small | settings))
+
+    return make
+
+
+def _agent_settings() -> dict[str, Any]:
+    return {"n_envs": 4, "n_steps": 8, "batch_size": 16, "n_epochs": 1, "max_episode_steps": 16}
+
+
+FACADES = {
+    "SpecialistClassifier": Facade(
+        _make(SpecialistClassifier, max_iter=200, n_init=2, random_state=0),
+        lambda learner, **training: learner.fit(X, LABELS, **training),
+        lambda learner: learner.predict_proba(X),
+        lambda learner: learner.responsibilities(X),
+    ),
+    "SpecialistRegressor": Facade(
+        _make(SpecialistRegressor, max_iter=200, n_init=2, random_state=0),
+        lambda learner, **training: learner.fit(X, X[:, 0] * X[:, 1], **training),
+        lambda learner: learner.predict(X),
+        lambda learner: learner.responsibilities(X),
+    ),
+    "SpecialistMixture": Facade(
+        _make(SpecialistMixture, random_state=0),
+        lambda learner: learner.fit(X),
+        lambda learner: learner.score_samples(X),
+        lambda learner: learner.responsibilities(X),
+        takes_callbacks=False,
+    ),
+    "MetaSpecialistRegressor": Facade(
+        _make(MetaSpecialistRegressor, max_iter=20, batch_size=4, random_state=0),
+        lambda learner, **training: learner.fit(Sinusoids(shots=4), **training),
+        lambda learner: learner.adapt(LINE[:4], np.sin(LINE[:4, 0])).predict(LINE),
+        lambda learner: learner.responsibilities(LINE[:4], np.sin(LINE[:4, 0])),
+    ),
+    "MetaSpecialistClassifier": Facade(
+        _make(MetaSpecialistClassifier, max_iter=20, batch_size=4, random_state=0),
+        lambda learner, **training: learner.fit(TASKS, **training),
+        lambda learner: learner.adapt(SETS[:6], np.arange(6) % 2).predict_proba(SETS[:9]),
+        lambda learner: learner.responsibilities(SETS[:6], np.arange(6) % 2),
+    ),
+    "SpecialistAgent": Facade(
+        _make(SpecialistAgent, Pendulum(), **_agent_settings()),
+        lambda learner, **training: learner.learn(64, **training),
+        lambda learner: learner.predict(STATES, deterministic=True)[0],
+        lambda learner: learner.responsibilities(STATES),
+        seed="seed",
+    ),
+    "MetaSpecialistAgent": Facade(
+        _make(MetaSpecialistAgent, point_tasks(), n_tasks=4, n_steps=8, selector_units=8),
+        lambda learner, **training: learner.learn(2, **training),
+        lambda learner: learner.responsibilities(n_tasks=5)[0],
+        lambda learner: learner.responsibilities(n_tasks=5)[0],
+        seed="seed",
+        # Its tasks are those of a test, which no file can name.
+        is_storable=False,
+    ),
+}

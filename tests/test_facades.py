@@ -1,0 +1,138 @@
+"""Laws that hold for every learner of the library."""
+
+import math
+from contextlib import contextmanager
+
+import jax
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator, clone
+
+import pinfactory
+from facades import FACADES, N_EXPERTS
+from pinfactory.callbacks import Callback
+from pinfactory.core.information import Information
+
+every = pytest.mark.parametrize("name", FACADES)
+trained_in_steps = pytest.mark.parametrize(
+    "name", [name for name, facade in FACADES.items() if facade.takes_callbacks]
+)
+_fitted = {}
+
+
+def fitted(name):
+    """Return one trained learner of a kind, trained once for all tests."""
+    if name not in _fitted:
+        _fitted[name] = FACADES[name].fit(FACADES[name].make())
+    return _fitted[name]
+
+
+@every
+def test_settings_can_be_read_shown_and_used_again(name):
+    learner = FACADES[name].make(beta_expert=7.5)
+    assert learner.get_params()["beta_expert"] == 7.5
+    assert learner.get_params()["n_experts"] == N_EXPERTS
+    assert repr(learner).startswith(f"{name}(")
+    assert "beta_expert=7.5" in repr(learner)
+    if isinstance(learner, BaseEstimator):
+        assert repr(clone(learner)) == repr(learner)
+
+
+@every
+def test_information_is_within_its_bounds(name):
+    learner = fitted(name)
+    told = learner.information_
+    assert isinstance(told, Information)
+    assert 0.0 <= told.selector <= math.log2(N_EXPERTS) + 1e-6
+    assert told.experts >= 0.0
+    assert np.all(np.asarray(told.per_expert) >= 0.0)
+    np.testing.assert_allclose(np.sum(told.responsibility), 1.0, rtol=1e-5)
+    np.testing.assert_allclose(
+        np.dot(told.responsibility, told.per_expert), told.experts, rtol=1e-3, atol=1e-6
+    )
+    assert 1.0 <= told.effective_experts <= N_EXPERTS + 1e-6
+    assert learner.effective_experts_ == told.effective_experts
+    assert "selector" in repr(told)
+
+
+@every
+def test_responsibilities_are_probabilities_of_the_experts(name):
+    shares = np.atleast_2d(FACADES[name].responsibilities(fitted(name)))
+    assert shares.shape[-1] == N_EXPERTS
+    assert (shares >= 0.0).all()
+    np.testing.assert_allclose(shares.sum(axis=-1), 1.0, rtol=1e-5)
+
+
+@every
+def test_the_same_seed_gives_the_same_learner(name):
+    facade = FACADES[name]
+    again = facade.fit(facade.make())
+    np.testing.assert_array_equal(facade.answer(again), facade.answer(fitted(name)))
+
+
+@pytest.mark.parametrize("name", [name for name, f in FACADES.items() if f.is_storable])
+def test_a_file_gives_the_same_answers(name, tmp_path):
+    facade, path = FACADES[name], tmp_path / "model.pin"
+    fitted(name).save(path)
+    loaded = pinfactory.load(path)
+    np.testing.assert_array_equal(facade.answer(loaded), facade.answer(fitted(name)))
+    np.testing.assert_array_equal(
+        loaded.information_.responsibility, fitted(name).information_.responsibility
+    )
+
+
+class Count(Callback):
+    def __init__(self):
+        self.chunks = 0
+
+    def chunk(self, progress, run):
+        self.chunks += 1
+
+
+@trained_in_steps
+def test_callbacks_are_one_several_or_none(name):
+    facade, one, two = FACADES[name], Count(), Count()
+    facade.fit(facade.make(), callbacks=one)
+    facade.fit(facade.make(), callbacks=[one, two])
+    facade.fit(facade.make(), callbacks=None)
+    assert one.chunks == 2 * two.chunks > 0
+    with pytest.raises(TypeError, match="allbacks"):
+        facade.fit(facade.make(), callbacks=[3])
+
+
+@trained_in_steps
+def test_a_checkpoint_ends_where_an_unbroken_training_does_and_refuses_others(name, tmp_path):
+    facade, path = FACADES[name], tmp_path / "run.pin"
+    facade.fit(facade.make(), checkpoint=path)
+    resumed = facade.fit(facade.make(), checkpoint=path)
+    np.testing.assert_array_equal(facade.answer(resumed), facade.answer(fitted(name)))
+    with pytest.raises(ValueError, match="beta_expert"):
+        facade.fit(facade.make(beta_expert=9.0), checkpoint=path)
+    with pytest.raises(ValueError, match=facade.seed):
+        facade.fit(facade.make(**{facade.seed: 1}), checkpoint=path)
+
+
+@contextmanager
+def strict_rank():
+    with jax.numpy_rank_promotion("raise"):
+        yield
+
+
+GUESTS = {
+    "x64": lambda: jax.enable_x64(True),
+    "debug_nans": lambda: jax.debug_nans(True),
+    "rank_promotion": strict_rank,
+}
+
+
+@pytest.mark.parametrize("guest", GUESTS)
+@every
+def test_a_process_may_have_settings_of_its_own(name, guest):
+    facade, expected = FACADES[name], FACADES[name].answer(fitted(name))
+    with GUESTS[guest]():
+        learner = facade.fit(facade.make())
+        answer = facade.answer(learner)
+        assert learner.information_.selector >= 0.0
+        # What was learned elsewhere answers here, too.
+        np.testing.assert_allclose(facade.answer(fitted(name)), expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(answer, expected, rtol=1e-4, atol=1e-5)

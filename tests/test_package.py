@@ -1,0 +1,57 @@
+"""What `import pinfactory` gives, and what it leaves alone."""
+
+import subprocess
+import sys
+import textwrap
+from importlib.metadata import version
+
+import pytest
+
+import pinfactory
+
+
+def run(script: str) -> str:
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def test_all_public_names_exist_and_complete():
+    assert set(pinfactory.__all__) <= set(dir(pinfactory))
+    for name in pinfactory.__all__:
+        assert getattr(pinfactory, name) is not None
+    assert pinfactory.__version__ == version("pinfactory")
+    with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
+        pinfactory.Nonsense  # noqa: B018
+
+
+def test_nothing_heavy_is_imported_before_it_is_asked_for():
+    loaded = run("import sys, pinfactory; dir(pinfactory); print([m for m in sys.modules])")
+    assert not {"jax", "sklearn", "numpy"} & set(eval(loaded))
+
+
+def test_a_missing_extra_is_named():
+    script = """
+        import sys
+        sys.modules["gymnasium"] = None
+        import pinfactory
+        try:
+            pinfactory.SpecialistAgent("Taxi-v3")
+        except ImportError as error:
+            print(error)
+    """
+    assert "pip install 'pinfactory[rl]'" in run(script)
+
+
+def test_importing_everything_changes_nothing_that_others_could_see():
+    """Neither the environment that child processes inherit, nor JAX's settings."""
+    script = """
+        import os, jax
+        jax.numpy.ones(3).sum()
+        before = dict(os.environ), dict(jax.config.values)
+        import pinfactory
+        for name in pinfactory.__all__:
+            getattr(pinfactory, name)
+        import pinfactory.baselines
+        assert before == (dict(os.environ), dict(jax.config.values))
+    """
+    run(script)

@@ -1,0 +1,26 @@
+"""Rules of the house: who may import whom, and what exists only once."""
+
+import pytest
+import structure
+
+
+def test_no_private_name_is_used_across_packages():
+    assert structure.private_imports() == []
+
+
+def test_arrows_point_one_way():
+    assert structure.backward_arrows() == []
+
+
+def test_what_should_exist_once_does():
+    counts = {name: len(places) for name, places in structure.counts().items()}
+    # One step for every loss, and one for policies and critics with an optimiser each.
+    assert counts["gradient steps"] == 2
+    assert counts["information classes"] == 1
+    assert counts["training loops"] == 1
+
+
+@pytest.mark.parametrize("place", structure.long_functions())
+def test_functions_fit_on_a_screen(place):
+    # The equations of motion of a double pendulum are one formula.
+    assert "_equations_of_motion" in place

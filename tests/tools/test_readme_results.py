@@ -1,0 +1,62 @@
+"""Numbers of the README come from results, and others are found."""
+
+import json
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NUMBERS = runpy.run_path(str(ROOT / "tools" / "docs_numbers.py"))
+
+
+def test_the_numbers_of_the_readme_are_those_of_the_results():
+    command = [sys.executable, str(ROOT / "tools" / "readme_results.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_numbers_are_filled_in_and_a_wrong_one_is_noticed(tmp_path):
+    filled = runpy.run_path(str(ROOT / "tools" / "readme_results.py"))["filled"]
+    source = next((ROOT / "results").glob("*.json"))
+    result = json.loads(source.read_text())
+    name, first = source.stem, result["measures"][0]
+    before = f"It is <!-- result: {name}: {first['name']} | .2f -->?<!-- end --> now."
+    after = filled(before, ROOT / "results")
+    number = f"{first['ours']:.2f}".replace("-", "−")
+    assert after == before.replace("?", number)
+    with pytest.raises(ValueError, match="no accepted result of 'tin'"):
+        filled("<!-- result: tin: x -->1<!-- end -->", ROOT / "results")
+
+
+PAGE = """
+Four experts get {result}`toy: accuracy` right, one 0.43; a step takes 12 % less (Section 4.1).
+
+| 0.991 ± 0.006 | `x = 0.5` | [0.3](a0.2.md) |
+
+```python
+y = 0.25
+```
+
+```{results} toy
+:rows: 1
+```
+
+<!-- result: toy: bits -->1.08<!-- end -->
+"""
+
+
+def test_measured_numbers_are_listed_with_the_result_they_come_from():
+    assert NUMBERS["sources"](PAGE) == [(2, "toy: accuracy"), (10, "toy"), (14, "toy: bits")]
+
+
+def test_numbers_without_a_result_are_left_over():
+    assert NUMBERS["left_over"](PAGE) == [
+        (2, "0.43"),
+        (2, "12"),
+        (4, "0.991"),
+        (4, "0.006"),
+        (4, "0.3"),
+    ]

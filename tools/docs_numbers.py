@@ -1,0 +1,84 @@
+"""List the measured numbers of README and docs: the result each comes from, and those left over.
+
+Counted as measured are decimal fractions and percentages in prose and tables; code, links,
+formulas in backticks and versions are not. Pages of history (`docs/notes`) and lists of changes
+may have numbers of their own. The exit code is 1 if numbers are left over and `--strict` is given.
+"""
+
+import argparse
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+README_MARK = re.compile(r"<!-- result: ([^>]*?) -->[^<]*<!-- end -->")
+ROLE = re.compile(r"\{result\}`([^`]*)`")
+DIRECTIVE = re.compile(r"^```\{results\} (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+NOT_PROSE = re.compile(
+    r"^(```|~~~).*?^\1|<!--.*?-->|\]\([^)]*\)|https?://\S+|(`+).+?\2(?!`)"
+    r"|Sections? [\d.]+(?: and [\d.]+)?",
+    re.MULTILINE | re.DOTALL,
+)
+NUMBER = re.compile(r"(?<![\w.])[−-]?\d[\d,]*(?:\.\d+(?![\w.])|(?:\.\d+)?(?= ?%))")
+
+
+def pages() -> Iterator[Path]:
+    """Return the pages whose numbers need a result."""
+    yield ROOT / "README.md"
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        if "_build" not in path.parts and "notes" not in path.parts:
+            yield path
+
+
+def blanked(text: str, pattern: re.Pattern[str]) -> str:
+    """Return a text with spaces in place of what a pattern finds, line breaks kept."""
+    return pattern.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
+
+
+def sources(text: str) -> list[tuple[int, str]]:
+    """Return line and reference of every number or table that comes from a result."""
+    found = [
+        (text.count("\n", 0, match.start()) + 1, match[1])
+        for pattern in (README_MARK, ROLE, DIRECTIVE)
+        for match in pattern.finditer(text)
+    ]
+    return sorted(found)
+
+
+def left_over(text: str) -> list[tuple[int, str]]:
+    """Return line and text of every measured number that comes from no result."""
+    for pattern in (README_MARK, ROLE, DIRECTIVE, NOT_PROSE):
+        text = blanked(text, pattern)
+    return [
+        (number, match[0])
+        for number, line in enumerate(text.splitlines(), 1)
+        for match in NUMBER.finditer(line)
+    ]
+
+
+def main() -> int:
+    """Print both lists; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--strict", action="store_true", help="fail if numbers are left over")
+    parser.add_argument("--summary", action="store_true", help="count, do not list")
+    asked = parser.parse_args()
+    total = 0
+    for path in pages():
+        text = path.read_text(encoding="utf-8")
+        known, unknown = sources(text), left_over(text)
+        total += len(unknown)
+        name = path.relative_to(ROOT)
+        if known or unknown:
+            print(f"{name}: {len(known)} from results, {len(unknown)} left over")
+        if not asked.summary:
+            for line, reference in known:
+                print(f"  {line:5d}  {reference}")
+            for line, number in unknown:
+                print(f"  {line:5d}  {number:>12}  left over")
+    print(f"left over: {total}")
+    return 1 if asked.strict and total else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
