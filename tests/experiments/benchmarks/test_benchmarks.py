@@ -8,7 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from pinfactory.experiments import discover
-from pinfactory.experiments._storage import encode
+from pinfactory.sweep.store import encode
 
 SMALLEST = {
     "density_peers": {"seeds": 1, "sets": ("iris",), "n_folds": 2},
