@@ -9,12 +9,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from pinfactory.experiments.balancing import ID
 from pinfactory.experiments.experiment import Measure, Results
 from pinfactory.experiments.style import GREY, PALETTE, headline, new_figure, over_seeds, tidy
 from pinfactory.plotting import expert_colours
 
 from ._rl import draw_curves, first_above, label_steps, train
-from ._rl_judge import ID
 from ._rl_trpo import train_trpo
 
 TITLE = "Balancing a double pendulum with linear experts"
@@ -145,8 +145,7 @@ def measures(results: Results) -> list[Measure]:
             rows.append(Measure(name, middle, higher_is_better=False))
         for how in ("deterministic", "stochastic"):
             values = [piece[f"best_{how}"] for piece in found]
-            spread = float(np.std(values)) if len(values) > 1 else None
-            rows.append(Measure(f"return, {how}, {kind}", float(np.mean(values)), spread))
+            rows.append(Measure.over(f"return, {how}, {kind}", values))
     return rows
 
 

@@ -5,8 +5,9 @@ import sys
 
 import pytest
 
-from pinfactory.experiments._fingerprint import dependencies
+from pinfactory.sweep.fingerprint import dependencies
 
+COMPUTES = ("Settings", "pieces")
 FILES = {
     "__init__.py": "from .used import Used\nfrom .unused import Unused\nOWN = 1\n",
     "figure.py": '''
@@ -70,7 +71,7 @@ def edit(path, old, new):
 
 
 def test_imports_are_followed_through_packages_functions_and_types(package):
-    found = dependencies("toy_code.figure")
+    found = dependencies("toy_code.figure", COMPUTES)
     assert found.modules == ["toy_code.lazy", "toy_code.typed", "toy_code.used"]
     assert set(found.libraries) == {"numpy", "scipy"}
 
@@ -86,9 +87,9 @@ def test_imports_are_followed_through_packages_functions_and_types(package):
     ],
 )
 def test_code_that_is_used_counts(package, file, old, new):
-    before = dependencies("toy_code.figure").digest
+    before = dependencies("toy_code.figure", COMPUTES).digest
     edit(package / file, old, new)
-    assert dependencies("toy_code.figure").digest != before
+    assert dependencies("toy_code.figure", COMPUTES).digest != before
 
 
 @pytest.mark.parametrize(
@@ -107,14 +108,14 @@ def test_code_that_is_used_counts(package, file, old, new):
     ],
 )
 def test_words_and_code_of_others_do_not_count(package, file, old, new):
-    before = dependencies("toy_code.figure").digest
+    before = dependencies("toy_code.figure", COMPUTES).digest
     edit(package / file, old, new)
-    assert dependencies("toy_code.figure").digest == before
+    assert dependencies("toy_code.figure", COMPUTES).digest == before
 
 
 def test_figures_depend_on_what_they_use_alone():
-    tables = dependencies("pinfactory.experiments.figures.classification").modules
+    tables = dependencies("pinfactory.experiments.figures.classification", COMPUTES).modules
     assert "pinfactory.core.learning" in tables
     assert not [name for name in tables if name.startswith(("pinfactory.rl", "pinfactory.vision"))]
-    agents = dependencies("pinfactory.experiments.figures.rl_balance").modules
+    agents = dependencies("pinfactory.experiments.figures.rl_balance", COMPUTES).modules
     assert any(name.startswith("pinfactory.rl") for name in agents)

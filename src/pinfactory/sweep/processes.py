@@ -13,6 +13,19 @@ from multiprocessing.process import BaseProcess
 from types import TracebackType
 from typing import Any
 
+# Several processes with one thread each do more than one process with several, and a task gives
+# the same numbers whatever runs beside it. NPROC is what XLA asks for.
+ONE_THREAD = dict.fromkeys(
+    ("NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"
+)
+
+
+def n_cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
 
 @dataclass(frozen=True)
 class Reply:

@@ -3,16 +3,14 @@
 import ast
 import hashlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-# What computes, in the module of an experiment: the rest judges, draws and describes.
-_COMPUTES = ("Settings", "pieces")
-# What draws, prints or describes results changes no number.
+# What draws, prints or describes results, or decides where they are computed, changes no number.
 _NO_NUMBERS = (
     "pinfactory.plotting",
     "pinfactory.report",
@@ -21,6 +19,10 @@ _NO_NUMBERS = (
     "pinfactory.experiments.figures._pictures",
     "pinfactory.experiments.png",
     "pinfactory.experiments.style",
+    "pinfactory.sweep.fingerprint",
+    "pinfactory.sweep.processes",
+    "pinfactory.sweep.running",
+    "pinfactory.sweep.store",
 )
 _NO_NUMBERS_OUTSIDE = ("contourpy", "matplotlib", "tensorboard", "tqdm")
 
@@ -49,15 +51,15 @@ class _Source(NamedTuple):
     bindings: dict[str, tuple[str, str | None]]  # the same by the name they are bound to
 
 
-def dependencies(module: str) -> Dependencies:
-    """Follow the imports of an experiment, also those inside functions and for type checking.
+def dependencies(module: str, names: Iterable[str]) -> Dependencies:
+    """Follow the imports of a module, also those inside functions and for type checking.
 
-    Of the experiment's own module counts what its `Settings` and `pieces` use. A name that a
+    Of the module itself counts what `names` in it use. A name that a
     package's `__init__` only passes on is followed to the module that defines it: using one class
     of a package does not mean depending on all others.
     """
     own = {module.partition(".")[0], "pinfactory"}
-    root = _source(module, _COMPUTES)
+    root = _source(module, tuple(names))
     found: set[str] = set()
     outside: set[str] = set()
     waiting = list(root.imports)

@@ -1,0 +1,1 @@
+"""Many trainings: on local processes, kept piece by piece in a store."""
