@@ -1,10 +1,12 @@
 """Many tasks on a pool of workers, with a bar that tells the time that remains."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from tqdm import tqdm
 
+from .futures import open_pool
 from .processes import Reply
 
 _BAR = "{desc} {percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}]"
@@ -12,7 +14,7 @@ _BAR = "{desc} {percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remain
 
 @runtime_checkable
 class Pool(Protocol):
-    """Where tasks run: `processes.Workers`."""
+    """Where tasks run: `processes.Workers` or `futures.Futures`."""
 
     @property
     def n_busy(self) -> int:
@@ -58,6 +60,38 @@ def work_off(
         for reply in pool.finished(timeout=1.0):
             note(reply)
         bar.refresh()
+
+
+class _Line:
+    """Tasks one after the other."""
+
+    def __init__(self, tasks: Iterable[Any]) -> None:
+        self._tasks = deque(tasks)
+
+    def __bool__(self) -> bool:
+        return bool(self._tasks)
+
+    def next_for(self, slot: int) -> Any | None:
+        return self._tasks.popleft() if self._tasks else None
+
+
+def run_tasks(
+    function: Callable[[Any], Any],
+    tasks: Sequence[Any],
+    note: Callable[[Reply], None],
+    bar: tqdm,
+    *,
+    jobs: int | None = None,
+    scheduler: Any = None,
+) -> None:
+    """Call a function with every task, on local processes or a scheduler (`open_pool`).
+
+    `note` is called with every reply as soon as it comes; it moves the bar.
+    """
+    if not tasks:
+        return
+    with open_pool(function, jobs=jobs, scheduler=scheduler, n_tasks=len(tasks)) as pool:
+        work_off(_Line(tasks), pool, bar, lambda task: None, note)
 
 
 def progress_bar(total: int, done: int, unit: str, progress: bool) -> tqdm:

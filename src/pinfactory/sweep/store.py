@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pinfactory.persistence import atomic_write
-
 _TIMES = ("seconds", "cpu_seconds")
 
 
@@ -83,18 +81,22 @@ class Store:
             "cpu_seconds": computed.cpu_seconds,
             "data": json.loads(computed.content),
         }
-        write_file(self._file(name), encode(content))
+        # What the disk loses with the power is noticed by the digest, and computed again.
+        write_file(self._file(name), encode(content), durable=False)
 
     def _file(self, name: str) -> Path:
-        # The digest keeps names apart that differ only in signs a file name cannot have.
-        suffix = digest(name.encode())[:6]
-        return self.folder / f"{re.sub(r'[^0-9A-Za-z.=]+', '-', name)}-{suffix}.json"
+        # The digest keeps names apart that differ in signs or length a file name cannot have.
+        suffix = digest(name.encode())[:12]
+        readable = re.sub(r"[^0-9A-Za-z.=]+", "-", name)[:120]
+        return self.folder / f"{readable}-{suffix}.json"
 
 
-def write_file(path: Path, content: bytes) -> None:
+def write_file(path: Path, content: bytes, *, durable: bool = True) -> None:
     """Write a file wholly or not at all, with the folders it needs."""
+    from pinfactory.persistence import atomic_write  # imports JAX, which a worker may not need
+
     path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path) as stream:
+    with atomic_write(path, durable=durable) as stream:
         stream.write(content)
 
 
