@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from pinfactory.experiments._storage import encode
 from pinfactory.experiments.figures import density, regression
 from pinfactory.experiments.synthetic_data import (
     CORNERS,
@@ -16,6 +15,7 @@ from pinfactory.experiments.synthetic_data import (
     mesh,
     plane,
 )
+from pinfactory.sweep.store import encode
 
 SMALL = {
     "classification": {"tasks": ("blobs",), "n_experts": (4,), "max_iter": 1000, "n_init": 2},

@@ -7,7 +7,7 @@ A module has its settings, pieces of work that never draw, and a `draw` that nev
 from ._accepted import Change, accept_result, compare, read_accepted
 from ._registry import Listing, choose, discover
 from ._runner import Outcome, run
-from ._storage import read_checked, read_result, write_file
+from ._storage import read_checked, read_result
 from .experiment import Experiment, Kind, Measure, Results
 
 __all__ = [
@@ -26,5 +26,4 @@ __all__ = [
     "read_checked",
     "read_result",
     "run",
-    "write_file",
 ]

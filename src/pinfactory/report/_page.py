@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from pinfactory.experiments import Kind, Listing, read_checked, read_result, write_file
+from pinfactory.experiments import Kind, Listing, read_checked, read_result
+from pinfactory.sweep.store import write_file
 
 from ._format import duration, number
 

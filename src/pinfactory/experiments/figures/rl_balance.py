@@ -9,12 +9,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from pinfactory.experiments.balancing import ID
 from pinfactory.experiments.experiment import Measure, Results
 from pinfactory.experiments.style import GREY, PALETTE, headline, new_figure, over_seeds, tidy
 from pinfactory.plotting import expert_colours
 
 from ._rl import draw_curves, first_above, label_steps, train
-from ._rl_judge import ID
 from ._rl_trpo import train_trpo
 
 TITLE = "Balancing a double pendulum with linear experts"
