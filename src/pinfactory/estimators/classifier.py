@@ -25,7 +25,7 @@ from pinfactory.persistence import register
 from .committee import Committee
 from .fitting import Problem
 from .linear_tree import grow
-from .table import RowNumbers, Rows, Table, distinct, without_outliers
+from .table import RowNumbers, Rows, Table
 
 Routing = Literal["mixture", "best", "sampled"]
 
@@ -97,6 +97,11 @@ class SpecialistClassifier(ClassifierMixin, Committee):
         Random starts, trained side by side with those from trees; the best is kept.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes.
+    standardise : bool, default=True
+        Whether inputs are standardised, and rows far outside of all others left out; if
+        not, data are taken as they are.
+    averaging : bool, default=True
+        Whether what is kept is the running mean of the parameters, or those of the last step.
     warm_start : bool, default=False
         Whether `fit` goes on from the last solution.
     verbose : bool, default=False
@@ -163,6 +168,8 @@ class SpecialistClassifier(ClassifierMixin, Committee):
         n_iter_no_change: int = 10,
         n_init: int = 1,
         class_weight: dict | str | None = None,
+        standardise: bool = True,
+        averaging: bool = True,
         warm_start: bool = False,
         verbose: bool = False,
         random_state: Any = None,
@@ -191,6 +198,8 @@ class SpecialistClassifier(ClassifierMixin, Committee):
         self.n_iter_no_change = n_iter_no_change
         self.n_init = n_init
         self.class_weight = class_weight
+        self.standardise = standardise
+        self.averaging = averaging
         self.warm_start = warm_start
         self.verbose = verbose
         self.random_state = random_state
@@ -236,7 +245,7 @@ class SpecialistClassifier(ClassifierMixin, Committee):
             if not warm:
                 self.classes_ = classes
             codes = self._codes(y, weight)
-            rows = without_outliers(X, distinct(X, codes, self._class_weighted(y, codes, weight)))
+            rows = self._rows(X, codes, self._class_weighted(y, codes, weight))
             if not warm:
                 self._fit_scaler(X, rows)
             table = self._table(X, codes.astype(np.int32), rows)

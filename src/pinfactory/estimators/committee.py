@@ -30,7 +30,7 @@ from pinfactory.environment import library_settings
 
 from .candidates import search
 from .fitting import Problem, Replica, Trainer
-from .table import Rows, Table
+from .table import Rows, Table, distinct, without_outliers
 
 # Rows that are asked at once: bounds the memory of predictions on large tables.
 BLOCK = 8192
@@ -176,11 +176,18 @@ class Committee(Learnable):
             raise ValueError("`sample_weight` must hold a weight above zero, but got only zeros.")
         return X, y, weight
 
+    def _rows(self, X: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Rows:
+        """Return the distinct rows to learn from."""
+        rows = distinct(X, y, weight)
+        return without_outliers(X, rows) if self.standardise else rows
+
     def _fit_scaler(self, X: np.ndarray, rows: Rows) -> None:
         """Take mean and deviation of the inputs, which standardise them from now on."""
         self.scaler_ = StandardScaler()
         for part in rows.parts():
             self.scaler_.partial_fit(X[part.position], sample_weight=part.weight)
+        if not self.standardise:
+            self.scaler_ = unscaled(X.shape[1])
 
     def _standardised(self, X: np.ndarray) -> np.ndarray:
         distance = (X - self.scaler_.mean_) / self.scaler_.scale_
@@ -217,9 +224,11 @@ class Committee(Learnable):
         if kind == "tree":
             return networks.SoftTree.random(inputs, outputs, key=key)
         if kind == "linear":
-            return networks.limited(networks.linear(inputs, outputs, key=key))
-        hidden = check.sizes("selector_hidden", self.selector_hidden)
-        return networks.limited(networks.mlp(inputs, outputs, hidden, networks.tanh, key=key))
+            network = networks.linear(inputs, outputs, key=key)
+        else:
+            hidden = check.sizes("selector_hidden", self.selector_hidden)
+            network = networks.mlp(inputs, outputs, hidden, networks.tanh, key=key)
+        return networks.limited(network) if self.standardise else network
 
     def _objective(self) -> str:
         """Return what is trained: the free energy J, or the likelihood of the mixture."""
@@ -306,6 +315,13 @@ class Committee(Learnable):
             raise ValueError("the scale of the inputs must have one number for each feature")
         replica = Replica(0, self.n_experts_, *self._resources())
         return Trainer(self, self._problem(), self._train).start([replica])[0]
+
+
+def unscaled(n_columns: int) -> StandardScaler:
+    """Return a scaler that leaves numbers as they are."""
+    scaler = StandardScaler()
+    scaler.mean_, scaler.scale_ = np.zeros(n_columns), np.ones(n_columns)
+    return scaler
 
 
 @compiled

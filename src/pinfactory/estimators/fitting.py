@@ -118,7 +118,7 @@ class Trainer:
         expectation = check.choice("expectation", self.settings.expectation, options)
         mixture = self.settings._objective() == "likelihood"
         loss = CommitteeLoss(self.problem.utility, expectation, mixture)
-        return Learner(loss, keep_average=True)
+        return Learner(loss, keep_average=self.settings.averaging)
 
     # ------------------------------------------------------------------ states before training
 

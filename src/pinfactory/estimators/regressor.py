@@ -26,11 +26,11 @@ from pinfactory.core.learning import Data, Utility
 from pinfactory.networks import Factory
 from pinfactory.persistence import register
 
-from .committee import BLOCK, Committee, decide
+from .committee import BLOCK, Committee, decide, unscaled
 from .fitting import Problem, Trainer
 from .linear_tree import grow
 from .noise import least_deviation, measure_errors, root_mean_square
-from .table import RowNumbers, Rows, Table, distinct, without_outliers
+from .table import RowNumbers, Rows, Table
 
 Routing = Literal["mixture", "best", "sampled"]
 
@@ -110,6 +110,11 @@ class SpecialistRegressor(RegressorMixin, Committee):
         How many checks without improvement end training; there is one every 100 steps.
     n_init : int, default=1
         Random starts, trained side by side with those from trees; the best is kept.
+    standardise : bool, default=True
+        Whether inputs and targets are standardised, and rows far outside of all others left out; if
+        not, data are taken as they are.
+    averaging : bool, default=True
+        Whether what is kept is the running mean of the parameters, or those of the last step.
     warm_start : bool, default=False
         Whether `fit` goes on from the last solution.
     verbose : bool, default=False
@@ -175,6 +180,8 @@ class SpecialistRegressor(RegressorMixin, Committee):
         validation_fraction: float = 0.15,
         n_iter_no_change: int = 10,
         n_init: int = 1,
+        standardise: bool = True,
+        averaging: bool = True,
         warm_start: bool = False,
         verbose: bool = False,
         random_state: Any = None,
@@ -203,6 +210,8 @@ class SpecialistRegressor(RegressorMixin, Committee):
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
         self.n_init = n_init
+        self.standardise = standardise
+        self.averaging = averaging
         self.warm_start = warm_start
         self.verbose = verbose
         self.random_state = random_state
@@ -240,7 +249,7 @@ class SpecialistRegressor(RegressorMixin, Committee):
             X, y, weight = self._checked(X, y, sample_weight, reset=not warm, numeric=True)
             y = self._columns(y, reset=not warm)
             self._noise_mass = None
-            rows = without_outliers(X, distinct(X, y, weight))
+            rows = self._rows(X, y, weight)
             if not warm:
                 self._fit_scalers(X, y, rows)
             table = self._table(X, self._targets(y), rows)
@@ -421,6 +430,8 @@ class SpecialistRegressor(RegressorMixin, Committee):
         self._fit_scaler(X, rows)
         own, weight = y[rows.position], rows.weight
         self.target_scaler_ = StandardScaler().fit(own, sample_weight=weight)
+        if not self.standardise:
+            self.target_scaler_ = unscaled(own.shape[1])
         least = np.asarray([least_deviation(column, weight) for column in own.T])
         self._log_floor = np.log(np.maximum(least / self.target_scaler_.scale_, np.exp(-WIDEST)))
 
