@@ -9,18 +9,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 from jaxtyping import PyTree
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from pinfactory import settings as check
-from pinfactory.callbacks import Checkpoint, ProgressBar, as_callbacks
+from pinfactory.callbacks import Checkpoint, ProgressBar, as_callbacks, fingerprint
 from pinfactory.core.constraints import Priors, Resource
 from pinfactory.core.hierarchy import Decision
 from pinfactory.core.information import Information
 from pinfactory.core.training import Callback, Run, Steps, Trained, TrainingInterrupted, train
 from pinfactory.environment import library_settings
-from pinfactory.persistence import save_model, set_attributes
+from pinfactory.persistence import dotted_name, save_model, set_attributes
 
 Class = TypeVar("Class", bound=type)
 
@@ -155,13 +156,17 @@ class Learnable(BaseEstimator):
     def _identity(self) -> dict[str, Any]:
         """Return what has to be the same for a training to go on from a checkpoint."""
         settings = self.get_params(deep=False).items()
-        kept = {name: repr(value) for name, value in settings if name not in self._may_differ}
+        kept = {name: _shown(value) for name, value in settings if name not in self._may_differ}
         return {"learner": type(self).__name__} | kept
 
     # ---------------------------------------------------------------------------------- files
 
     def save(self, path: Any) -> None:
-        """Write the fitted learner to one file; `pinfactory.load` reads it back."""
+        """Write the fitted learner to one file; `pinfactory.load` reads it back.
+
+        The file holds no code: a function that was given as a setting, such as a factory of
+        experts, has to be given to `load` again.
+        """
         check_is_fitted(self)
         save_model(self, path)
 
@@ -189,6 +194,13 @@ class Learnable(BaseEstimator):
             model.state_ = load(model._untrained())
         model._check_state()
         return model
+
+
+def _shown(value: Any) -> str:
+    """Return a setting as text that is the same in every process."""
+    if isinstance(value, np.random.RandomState):
+        return f"RandomState {fingerprint(repr(value.get_state(legacy=False)))}"
+    return dotted_name(value) if callable(value) else repr(value)
 
 
 def describe(**parts: str) -> Callable[[Class], Class]:
