@@ -1,6 +1,7 @@
 """What classifier and regressor share: from a table to a trained hierarchy, and questions to it."""
 
 import itertools
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -11,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, PyTree
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
@@ -20,7 +22,7 @@ from pinfactory import settings as check
 from pinfactory.base import Learnable
 from pinfactory.callbacks import fingerprint
 from pinfactory.core.compiling import compiled
-from pinfactory.core.constraints import Fixed
+from pinfactory.core.constraints import Budget, Fixed, Resource, Scheduled
 from pinfactory.core.growth import has_movable_outputs, order_by_share
 from pinfactory.core.hierarchy import Decision, Hierarchy, pick
 from pinfactory.core.information import Estimate, Information, Meter, estimate_information
@@ -28,6 +30,7 @@ from pinfactory.core.learning import State
 from pinfactory.core.padding import padded, padded_length
 from pinfactory.environment import library_settings
 
+from .budgets import TOLERANCE, has_budget, meet_budgets
 from .candidates import search
 from .fitting import Problem, Replica, Trainer
 from .table import Rows, Table, distinct, without_outliers
@@ -40,6 +43,10 @@ MONTE_CARLO_ROWS = 512
 COLLAPSED = 1.05
 # Farther than this from the mean, in deviations, is as good as infinite: squares stay finite.
 FARTHEST = 1e9
+# So many rows tell the information of a stage to a percent.
+BUDGET_ROWS = 16_384
+# Fewer bits than this are none.
+LEAST_BITS = 1e-3
 
 Inputs = Float[Array, "n d"]
 
@@ -264,8 +271,47 @@ class Committee(Learnable):
             fit, self.gain_ = trainer.fit_part(table, replicas[:1], warm), None
         state = pick(fit.states, int(np.argmax(fit.scores)))
         self.n_iter_, self.history_ = int(fit.trained.run.step), fit.trained.history
-        self.state_ = self._ordered(state, table)
+        self.state_ = self._ordered(self._within_budget(state, table), table)
         self._measure(table)
+        self._warn_of_budgets()
+
+    def _resources(self) -> tuple[Resource, Resource]:
+        """Return where β₁ and β₂ come from; a budget's begins at what it would be without one."""
+
+        def begun(resource: Resource, beta: Any) -> Resource:
+            if not isinstance(resource, Budget) or isinstance(beta, Scheduled):
+                return resource
+            return Budget(resource.bits, jnp.log(jnp.asarray(beta, float)))
+
+        selector, expert = super()._resources()
+        return begun(selector, self.beta_selector), begun(expert, self.beta_expert)
+
+    def _within_budget(self, state: State, table: Table) -> State:
+        """Return the state in which budgets are met."""
+        if not has_budget(state):
+            return state
+        # Rows come in the order of a hash: the first of them are a random sample.
+        data = table.take(np.arange(min(len(table.x), BUDGET_ROWS))).padded()
+        return met(state, data, self._problem().utility).state
+
+    def _warn_of_budgets(self) -> None:
+        """Say so where a stage does not process what it was given."""
+        told = self.information_
+        for stage, reached in (("selector", told.selector), ("expert", told.experts)):
+            bits = getattr(self, f"{stage}_bits")
+            if bits is None or abs(reached - bits) <= TOLERANCE * bits + LEAST_BITS:
+                continue
+            why = "its hardest decisions are worth no more"
+            if stage == "expert":
+                why = "answers that are more sure of themselves would be worth less"
+            if reached > bits:
+                why = "training ended before; raise max_iter, or use networks that end linearly"
+            warnings.warn(
+                f"`{stage}_bits`={bits:g} is not met: the stage processes {reached:.3g} bits on "
+                f"the training samples, where {why}.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
 
     def _ordered(self, state: State, table: Table) -> State:
         """Put the busiest expert first, where the selector's outputs can be moved."""
@@ -322,6 +368,9 @@ def unscaled(n_columns: int) -> StandardScaler:
     scaler = StandardScaler()
     scaler.mean_, scaler.scale_ = np.zeros(n_columns), np.ones(n_columns)
     return scaler
+
+
+met = compiled(meet_budgets)
 
 
 @compiled

@@ -84,7 +84,9 @@ class SpecialistRegressor(RegressorMixin, Committee):
     beta_expert : float or Scheduled, default=20.0
         β₂, the experts' resource: small values keep their answers close to their habit p(y|m).
     selector_bits, expert_bits : float, optional
-        A budget in bits instead of a β, met during training.
+        A budget in bits instead of a β, which begins at the β above and is found. It is met on the
+        training samples within 5 %; where a stage has no use for so many bits, a warning says how
+        many it processes. `partial_fit` draws near a budget batch by batch.
     expectation : {"exact", "sampled"}, default="exact"
         Whether a step takes the exact expectation over experts, or samples one expert for each
         input, as the paper does.
@@ -103,7 +105,7 @@ class SpecialistRegressor(RegressorMixin, Committee):
         committee no longer improves on it, and keeps the best state. "folds" finds the number of
         steps by cross-validation and then trains that long on all samples. "auto" uses folds from
         40 samples on, a part of them from 10,000 samples on (or from 100 if a β follows a
-        schedule or a budget).
+        schedule).
     validation_fraction : float, default=0.15
         Share of the samples that is set aside, at most 10,000 of them.
     n_iter_no_change : int, default=10
