@@ -17,10 +17,10 @@ LAYERS = (
     ("cli", "__main__"),
     ("experiments", "report"),
     ("baselines",),
-    ("estimators", "meta", "rl", "density", "plotting", "sweep", "tables"),
+    ("estimators", "meta", "rl", "density", "plotting", "sweep"),
     ("base",),
-    ("callbacks", "settings", "persistence", "networks", "recurrent", "vision"),
-    ("allocation", "environment"),
+    ("callbacks", "settings", "persistence", "networks", "recurrent", "vision", "tables"),
+    ("allocation", "environment", "formats"),
     ("core",),
 )
 LONGEST_FUNCTION, LONGEST_FILE = 60, 300

@@ -11,8 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from pinfactory.experiments import Kind, Listing, read_checked, read_result, write_file
-
-from ._format import duration, number
+from pinfactory.formats import duration, number
 
 _HERE = Path(__file__).parent
 # What may stand in a data address as it is; line breaks, quotes, %, & and # may not.
