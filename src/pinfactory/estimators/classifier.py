@@ -252,6 +252,7 @@ class SpecialistClassifier(ClassifierMixin, Committee):
                 self._fit_scaler(X, rows)
             table = self._table(X, codes.astype(np.int32), rows)
             self._fit_table(table, callbacks=callbacks, checkpoint=checkpoint)
+            self._set_rules(X, codes)
         return self
 
     def partial_fit(
@@ -329,10 +330,13 @@ class SpecialistClassifier(ClassifierMixin, Committee):
 
     _attributes = ("classes_", *Committee._attributes)
 
+    def _measured_targets(self, y: np.ndarray) -> np.ndarray:
+        return self._codes(y)
+
     def _problem(self) -> Problem:
         n_classes = len(self.classes_)
         return Problem(
-            self.n_features_in_,
+            self._n_inputs,
             log_likelihood_of_code,
             lambda key: FamilyExpert(self._network(n_classes, key), Categorical.from_logits),
             _log_likelihood_of_rows,

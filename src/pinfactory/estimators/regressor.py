@@ -14,7 +14,7 @@ from scipy import special, stats
 from sklearn.base import RegressorMixin
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import Tags, check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from pinfactory import settings as check
 from pinfactory.core import utilities
@@ -256,6 +256,7 @@ class SpecialistRegressor(RegressorMixin, Committee):
                 self._fit_scalers(X, y, rows)
             table = self._table(X, self._targets(y), rows)
             self._fit_table(table, callbacks=callbacks, checkpoint=checkpoint)
+            self._set_rules(X, y)
         return self
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SpecialistRegressor":
@@ -321,17 +322,10 @@ class SpecialistRegressor(RegressorMixin, Committee):
         ndarray of shape (n_samples,)
         """
         check_is_fitted(self)
-        _, y = validate_data(
-            self,
-            X,
-            self.predict(X) if y is None else y,
-            reset=False,
-            dtype=np.float64,
-            multi_output=True,
-            y_numeric=True,
-        )
+        y = self.predict(X) if y is None else y
+        X, y, _ = self._checked(X, y, None, reset=False, numeric=True)
         y, scaler = self._columns(y, reset=False), self.target_scaler_
-        decision = self._ask(decide, X)
+        decision = self._ask_numbers(decide, X)
         answers, selection = decision.answers, decision.selections[0]
         target = ((y - scaler.mean_) / scaler.scale_)[:, None, :]
         log_y = stats.norm.logpdf(target, answers.mean, np.exp(answers.log_scale)).sum(axis=2)
@@ -353,7 +347,7 @@ class SpecialistRegressor(RegressorMixin, Committee):
         *("target_scaler_", "_one_output", "_log_floor", "_noise_mass", "noise_"),
         *Committee._attributes,
     )
-    _optional_attributes = ("feature_names_in_", "noise_")
+    _optional_attributes = (*Committee._optional_attributes, "noise_")
     noise_: np.ndarray
     _noise_mass: np.ndarray | None
     _log_floor: np.ndarray
@@ -375,6 +369,9 @@ class SpecialistRegressor(RegressorMixin, Committee):
             )
         return columns
 
+    def _measured_targets(self, y: np.ndarray) -> np.ndarray:
+        return self._columns(y, reset=False)
+
     def _problem(self) -> Problem:
         utility = check.choice("utility", self.utility, list(UTILITIES))
         varying = check.choice("noise", self.noise, ("constant", "varying")) == "varying"
@@ -388,7 +385,7 @@ class SpecialistRegressor(RegressorMixin, Committee):
             return ConstantNoiseExpert(self._network(n_targets, key), scale, floor)
 
         return Problem(
-            self.n_features_in_,
+            self._n_inputs,
             UTILITIES[utility],
             expert,
             ROW_SCORES[utility],

@@ -1,6 +1,7 @@
 """Results for readers: one page that shows all experiments of a folder, and tables for the docs."""
 
-from ._format import duration, number
+from pinfactory.formats import duration, number
+
 from ._page import write_page
 from ._tables import Cells, find_measure, format_measure, table
 

@@ -11,9 +11,8 @@ from typing import Any
 from urllib.parse import quote
 
 from pinfactory.experiments import Kind, Listing, read_checked, read_result
+from pinfactory.formats import duration, number
 from pinfactory.sweep.store import write_file
-
-from ._format import duration, number
 
 _HERE = Path(__file__).parent
 # What may stand in a data address as it is; line breaks, quotes, %, & and # may not.
