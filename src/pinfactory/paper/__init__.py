@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .committees import classifier, regressor
+    from .density import GradientMixture, mixture
 
-__all__ = ["classifier", "regressor"]
+__all__ = ["GradientMixture", "classifier", "mixture", "regressor"]
 
 _MODULES = {
     "committees": "classifier regressor",
+    "density": "GradientMixture mixture",
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
 

@@ -72,6 +72,7 @@ _MODULES = {
     "MatchingNetworks": "pinfactory.baselines.metric",
     "PrototypicalNetworks": "pinfactory.baselines.metric",
     "PreTraining": "pinfactory.baselines.pretraining",
+    "paper.GradientMixture": "pinfactory.paper.density",
 }
 _Model = TypeVar("_Model")
 
