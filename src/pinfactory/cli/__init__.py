@@ -8,15 +8,20 @@ import tyro
 
 from .reproduce import reproduce
 from .results import results
+from .sweep import sweep
 
-COMMANDS: dict[str, Callable[..., int]] = {"reproduce": reproduce, "results": results}
+COMMANDS: dict[str, Callable[..., int]] = {
+    "reproduce": reproduce,
+    "results": results,
+    "sweep": sweep,
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a subcommand and return the exit code.
 
-    0 for success, 1 if an experiment failed or a result got worse, 2 for a wrong request, 130
-    after Ctrl-C. An experiment that falls short of its targets has not failed.
+    0 for success, 1 if an experiment or a point of a sweep failed or a result got worse, 2 for a
+    wrong request, 130 after Ctrl-C. An experiment that falls short of its targets has not failed.
     """
     arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     if arguments == ["--version"]:

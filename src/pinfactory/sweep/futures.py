@@ -2,7 +2,7 @@
 
 import os
 import queue
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Executor, Future
 from functools import lru_cache
 from types import TracebackType
@@ -15,6 +15,9 @@ from .processes import ONE_THREAD, Reply, Workers, attempt, n_cores
 # So many tasks are handed over at a time: more than workers, so that none waits for the next.
 _WINDOW = 4096
 _SECONDS_FOR_WORKERS = 60
+
+
+Here = Callable[[Any], Callable[[Any], Any] | None]
 
 
 class Portable:
@@ -41,12 +44,16 @@ class Futures:
         Runs them.
     function
         Called with every task; on a Dask cluster a future of it, which every worker has once.
+    here
+        Returns a function for a task that has to run in this process, None for the others.
     close
         Called when all is done.
     """
 
-    def __init__(self, executor: Executor, function: Any, close: Callable[[], None]) -> None:
-        self._executor, self._function, self._close = executor, function, close
+    def __init__(
+        self, executor: Executor, function: Any, here: Here, close: Callable[[], None]
+    ) -> None:
+        self._executor, self._function, self._here, self._close = executor, function, here, close
         self._tasks: dict[Future[Reply], Any] = {}
         self._done: queue.SimpleQueue[Future[Reply]] = queue.SimpleQueue()
 
@@ -74,8 +81,13 @@ class Futures:
         return range(_WINDOW - self.n_busy)
 
     def begin(self, slot: int, task: Any) -> None:
-        """Hand a task over."""
-        future = self._executor.submit(_attempt_remotely, self._function, task)
+        """Hand a task over, or do it."""
+        function = self._here(task)
+        if function is None:
+            future = self._executor.submit(_attempt_remotely, self._function, task)
+        else:
+            future = Future()
+            future.set_result(attempt(function, task))
         self._tasks[future] = task
         future.add_done_callback(self._done.put)
 
@@ -106,7 +118,13 @@ def _attempt_remotely(function: Callable[[Any], Any], task: Any) -> Reply:
 
 
 def open_pool(
-    function: Callable[[Any], Any], *, jobs: int | None, scheduler: Any, n_tasks: int
+    function: Callable[[Any], Any],
+    *,
+    jobs: int | None = None,
+    scheduler: Any = None,
+    n_tasks: int | None = None,
+    environment: Mapping[str, str] = ONE_THREAD,
+    here: Here = lambda task: None,
 ) -> Workers | Futures:
     """Return where tasks run.
 
@@ -121,18 +139,25 @@ def open_pool(
         of `concurrent.futures` otherwise.
     n_tasks
         No more processes than tasks are started.
+    environment
+        Variables of the environment that local processes get.
+    here
+        Of a scheduler: returns a function for a task that has to run in this process.
     """
     portable = Portable(function)
     if scheduler is None:
-        return Workers(max(1, min(jobs or n_cores(), n_tasks)), portable, ONE_THREAD)
+        n = jobs or n_cores()
+        return Workers(n if n_tasks is None else min(n, n_tasks), portable, environment)
     if jobs is not None:
         raise ValueError("`jobs` counts local processes: leave it out if there is a `scheduler`.")
     if isinstance(scheduler, str):
-        return _on_dask(_connect(scheduler), portable, close=True)
+        client = _connect(scheduler)
+        return Futures(client.get_executor(pure=False), _sent(client, portable), here, client.close)
     if hasattr(scheduler, "get_executor"):
-        return _on_dask(scheduler, portable, close=False)
+        executor = scheduler.get_executor(pure=False)
+        return Futures(executor, _sent(scheduler, portable), here, lambda: None)
     if isinstance(scheduler, Executor):
-        return Futures(scheduler, portable, close=lambda: None)
+        return Futures(scheduler, portable, here, lambda: None)
     raise ValueError(
         "`scheduler` must be the address of a Dask scheduler, a Dask Client or an executor of "
         f"concurrent.futures, but got {scheduler!r}."
@@ -147,15 +172,15 @@ def _connect(address: str) -> Any:
     return Client(address, set_as_default=False)
 
 
-def _on_dask(client: Any, function: Portable, *, close: bool) -> Futures:
-    """Send the function, with the data it holds, to every worker once."""
+def _sent(client: Any, function: Portable) -> Any:
+    """Send a function, with the data it holds, to every worker once."""
+    address = client.scheduler.address
     try:
         client.wait_for_workers(1, timeout=_SECONDS_FOR_WORKERS)
     except TimeoutError:
         raise ConnectionError(
-            f"no worker has joined {client.scheduler.address} for {_SECONDS_FOR_WORKERS} seconds: "
-            f"start one with `dask worker {client.scheduler.address}`"
+            f"no worker has joined {address} for {_SECONDS_FOR_WORKERS} seconds: start one with "
+            f"`dask worker {address}`"
         ) from None
     # Not told apart by content: hashing what may be large gains nothing.
-    shared = client.scatter(function, broadcast=True, hash=False)
-    return Futures(client.get_executor(pure=False), shared, client.close if close else lambda: None)
+    return client.scatter(function, broadcast=True, hash=False)
