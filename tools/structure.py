@@ -19,7 +19,16 @@ LAYERS = (
     ("baselines", "paper"),
     ("estimators", "meta", "rl", "density", "sweep"),
     ("base",),
-    ("callbacks", "settings", "persistence", "networks", "plotting", "recurrent", "vision", "tables"),
+    (
+        "callbacks",
+        "settings",
+        "persistence",
+        "networks",
+        "plotting",
+        "recurrent",
+        "vision",
+        "tables",
+    ),
     ("allocation", "environment", "formats"),
     ("core",),
 )
