@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key, PyTree
 
 from .batches import Batches, Source, take
-from .compiling import compiled, compiled_with_kernels, one_kernel
+from .compiling import compiled, compiled_with_kernels, forget_programs, one_kernel
 from .failures import first_non_finite
 
 State = TypeVar("State")
@@ -231,6 +231,7 @@ def run_chunks(
     history: list[Progress] = []
     ending: Literal["finished", "stale", "callback"] = "finished"
     with ExitStack() as finishing:
+        finishing.callback(forget_programs)
         for callback in callbacks:
             callback.start(run, total or 0)
             finishing.callback(callback.finish)

@@ -3,9 +3,9 @@
 from .ascent import Ascent, ascend, ascend_best
 from .experts import Experts, Hyperparameters, standardised, utility
 from .mixture import Mixture, mixture_information
+from .samples import Samples, common_prior, starts
 from .search import Search, SearchState, update_online
 from .splitting import partition_statistics
-from .starts import Samples, common_prior, starts
 from .statistics import Blocks, HostStatistics, Statistics, blend, to_device, to_host
 from .whitening import Whitening, canonical_order
 

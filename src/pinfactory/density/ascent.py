@@ -10,6 +10,7 @@ from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Int
 
+from pinfactory.core.compiling import bounded
 from pinfactory.core.families import NormalWishart
 
 from .experts import (
@@ -90,6 +91,7 @@ def expectation_step(
     return Expectation(statistics, total_utility, value)
 
 
+@bounded
 @jax.jit
 def conditional_entropy(
     experts: Experts,
@@ -172,6 +174,7 @@ class Ascent(eqx.Module):
         )
 
 
+@bounded
 @jax.jit
 def ascend(
     statistics: Statistics,
@@ -236,6 +239,7 @@ def ascend(
     return jax.lax.while_loop(not_converged, step, start)
 
 
+@bounded
 @jax.jit
 def ascend_best(
     starts: Statistics,

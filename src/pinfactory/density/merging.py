@@ -9,6 +9,8 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Int
 from scipy.special import multigammaln, xlogy
 
+from pinfactory.core.compiling import bounded
+
 from .ascent import Ascent
 from .experts import Experts, Hyperparameters, posterior_of, selector_logits, standardised
 from .statistics import Blocks, HostStatistics, Statistics, join, to_device, to_host
@@ -39,6 +41,7 @@ class MergeEffects(NamedTuple):
     log_remainder: Float[Array, " m"]
 
 
+@bounded
 @jax.jit
 def merge_effects(
     experts: Experts,

@@ -11,6 +11,7 @@ from scipy.linalg import solve_triangular
 from scipy.special import logsumexp
 from scipy.stats import multivariate_t
 
+from pinfactory.core.compiling import bounded
 from pinfactory.core.families import NormalWishart
 from pinfactory.core.information import BITS_PER_NAT, Information
 
@@ -169,6 +170,7 @@ def mixture_information(
     )
 
 
+@bounded
 @jax.jit
 def _log_densities(
     experts: Experts, beta_selector: Float[Array | np.float32, ""], x: Float[Array, "d n"]
@@ -176,6 +178,7 @@ def _log_densities(
     return log_density(experts, x)
 
 
+@bounded
 @jax.jit
 def _utilities(
     experts: Experts, beta_selector: Float[Array | np.float32, ""], x: Float[Array, "d n"]
@@ -183,6 +186,7 @@ def _utilities(
     return utility(experts.posterior, standardised(experts.posterior, x))
 
 
+@bounded
 @jax.jit
 def _logits(
     experts: Experts, beta_selector: Float[Array | np.float32, ""], x: Float[Array, "d n"]

@@ -23,8 +23,8 @@ from .merging import (
     penalised_objective,
     removed,
 )
+from .samples import Samples
 from .splitting import split_expert
-from .starts import Samples
 from .statistics import Statistics, blend, to_device
 
 # How many times as long each part of the data is as the one before.

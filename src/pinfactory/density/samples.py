@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from pinfactory.core.compiling import bounded
 from pinfactory.core.families import NormalWishart
 
 from .experts import LEAST_VARIANCE
@@ -75,6 +76,7 @@ def common_prior(starts: HostStatistics, df: float, strength: float | None = Non
     )
 
 
+@bounded
 @jax.jit
 def _single(
     mean: Float[Array | np.ndarray, " d"],
