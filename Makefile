@@ -7,8 +7,9 @@ BIN := $(VENV)/bin
 
 .PHONY: run test test-slow test-lowest lint format bench docs numbers clean
 
+# `make run SEEDS=1` is the smallest there is.
 run: $(VENV)/.run
-	$(BIN)/pinfactory reproduce --scale quick --out out
+	$(BIN)/pinfactory reproduce --scale quick --out out $(if $(SEEDS),--seeds $(SEEDS))
 
 test: lint
 	$(BIN)/pytest -n 2 --cov --cov-report=term:skip-covered

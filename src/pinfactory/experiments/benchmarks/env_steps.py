@@ -25,7 +25,7 @@ of our environments have no counterpart there.
 REQUIRES = ("gymnasium", "mujoco")
 ALONE = True
 
-PAIRS: dict[str, tuple[type[envs.Env[Any]], str | None]] = {
+PAIRS: dict[str, tuple[Callable[[], envs.Env[Any]], str | None]] = {
     "double pendulum": (envs.DoublePendulum, "InvertedDoublePendulum-v5"),
     "double pendulum swing-up": (envs.DoublePendulumSwingUp, None),
     "pendulum": (envs.Pendulum, "Pendulum-v1"),
@@ -52,8 +52,8 @@ def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:
 
 
 def _in_turns(settings: Settings, name: str) -> dict[str, list[float]]:
-    kind, reference = PAIRS[name]
-    sides = {"ours": (_ours(kind(), settings), settings.our_steps)}
+    make, reference = PAIRS[name]
+    sides = {"ours": (_ours(make(), settings), settings.our_steps)}
     if reference is not None:
         sides["Gymnasium"] = (_gymnasium(reference, settings), settings.their_steps)
     rates: dict[str, list[float]] = {who: [] for who in sides}

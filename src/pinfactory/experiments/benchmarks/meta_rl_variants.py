@@ -172,7 +172,7 @@ def _episode(env: Any, probe_steps: int, gain: jax.Array, body: Any) -> jax.Arra
         state, seen = env.step(jax.random.key(0), state, u, body)
         return (state, alive & ~seen.terminated, total + alive * seen.reward), None
 
-    first = (env.reset(jax.random.key(0), body)[0], True, 0.0)
+    first: Any = (env.reset(jax.random.key(0), body)[0], True, 0.0)
     return jax.lax.scan(step, first, jnp.arange(env.max_steps))[0][2]
 
 

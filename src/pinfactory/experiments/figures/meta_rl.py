@@ -31,8 +31,7 @@ chooses an expert for the rest of the episode. Two experts begin and divide unti
 MAML, ProMP and GrBAL stand beside it, but not in the quick version. MAML and ProMP had as many
 environment steps, GrBAL, whose planning takes long, fewer. Their small square is the return before
 any adaptation, their large one that after one gradient step (GrBAL: adapting at every step). In the
-paper's setting an episode has 1,000 steps and a return of about 9,400 at best; deviations are over
-seeds.
+paper's setting an episode has 1,000 steps and a return of about 9,400 at best.
 """
 
 __all__ = ["ABOUT", "PLACE", "TITLE", "Settings", "draw", "measures", "pieces"]

@@ -145,8 +145,7 @@ def measures(results: Results) -> list[Measure]:
             rows.append(Measure(name, middle, higher_is_better=False))
         for how in ("deterministic", "stochastic"):
             values = [piece[f"best_{how}"] for piece in found]
-            spread = float(np.std(values)) if len(values) > 1 else None
-            rows.append(Measure(f"return, {how}, {kind}", float(np.mean(values)), spread))
+            rows.append(Measure.over(f"return, {how}, {kind}", values))
     return rows
 
 

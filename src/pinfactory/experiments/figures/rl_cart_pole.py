@@ -95,10 +95,10 @@ def measures(results: Results) -> list[Measure]:
         ("final_stochastic", "return, stochastic"),
     ):
         values = [p[name] for p in found]
-        rows.append(Measure(label, float(np.mean(values)), float(np.std(values))))
+        rows.append(Measure.over(label, values))
     for name, label in (("selector_bits", "I(S;M)"), ("expert_bits", "I(S;A|M)")):
         values = [p[name][-1] for p in found]
-        rows.append(Measure(label, float(np.mean(values)), float(np.std(values))))
+        rows.append(Measure.over(label, values))
     return rows
 
 

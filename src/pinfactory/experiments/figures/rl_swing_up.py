@@ -202,8 +202,7 @@ def measures(results: Results) -> list[Measure]:
             ("final_stochastic", "stochastic"),
         ):
             values = [piece[key] for piece in found]
-            spread = float(np.std(values)) if len(values) > 1 else None
-            rows.append(Measure(f"return, {label}, {name}, {kind}", float(np.mean(values)), spread))
+            rows.append(Measure.over(f"return, {label}, {name}, {kind}", values))
         used = [piece["effective_experts"] for piece in found]
         rows.append(Measure(f"effective experts, {name}, {kind}", float(np.mean(used))))
     return rows
