@@ -17,9 +17,9 @@ LAYERS = (
     ("cli", "__main__"),
     ("experiments", "report"),
     ("baselines",),
-    ("estimators", "meta", "rl", "density", "plotting", "sweep", "tables"),
+    ("estimators", "meta", "rl", "density", "sweep", "tables"),
     ("base",),
-    ("callbacks", "settings", "persistence", "networks", "recurrent", "vision"),
+    ("callbacks", "settings", "persistence", "networks", "plotting", "recurrent", "vision"),
     ("allocation", "environment"),
     ("core",),
 )

@@ -10,7 +10,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 
 from pinfactory.core.constraints import Budget, Fixed, Resource, Scheduled
-from pinfactory.persistence import check_scale
+from pinfactory.persistence import check_scale, dotted_name
 
 Beta = float | Scheduled
 Option = TypeVar("Option")
@@ -81,6 +81,9 @@ def stored(value: Any) -> Any:
     if isinstance(value, Scheduled):
         numbers = (value.start.item(), value.end.item(), value.steps.item())
         return {"scheduled": (*numbers, value.shape)}
+    if callable(value):
+        # A file holds no code: whoever loads it supplies the function again.
+        return {"function": dotted_name(value)}
     return value
 
 

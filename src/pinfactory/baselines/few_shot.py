@@ -18,6 +18,7 @@ from pinfactory import settings as check
 from pinfactory.allocation import reserve
 from pinfactory.base import Learnable
 from pinfactory.core.batches import Batches, Source
+from pinfactory.core.compiling import bounded
 from pinfactory.core.families import Categorical
 from pinfactory.core.hierarchy import pick, stack
 from pinfactory.core.learning import Learner, State
@@ -300,6 +301,7 @@ def _same_shapes(one: Any, other: Any) -> bool:
     return [leaf.shape for leaf in leaves[0]] == [leaf.shape for leaf in leaves[1]]
 
 
+@bounded
 @eqx.filter_jit
 def _accuracies(model: FewShotModel, source: Source, recipes: PyTree) -> Float[Array, " n"]:
     batch = source.batch(recipes)

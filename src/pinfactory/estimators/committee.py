@@ -123,12 +123,6 @@ class Committee(Learnable):
 
         return PartitionDisplay.from_estimator(self, X, y, **settings)
 
-    def plot_information(self, *, ax: Any = None) -> Any:
-        """Draw the bits processed; see `pinfactory.plotting.InformationDisplay`."""
-        from pinfactory.plotting import InformationDisplay
-
-        return InformationDisplay.from_estimator(self, ax=ax)
-
     def _ask(self, question: Callable[..., PyTree[Array]], X: Any, *more: Any) -> Any:
         """Put a question to the hierarchy, block by block, and join the answers."""
         check_is_fitted(self)

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from pinfactory import settings as check
 from pinfactory.callbacks import fingerprint
+from pinfactory.core.compiling import bounded
 from pinfactory.core.constraints import (
     Constraints,
     Fixed,
@@ -276,6 +277,7 @@ class MetaSpecialist(MetaSettings):
         return eqx.tree_at(lambda h: h.experts.adaptation, model, rule.with_steps(steps))
 
 
+@bounded
 @eqx.filter_jit
 def _select(hierarchy: Hierarchy, scale: Scale, support: Samples) -> Float[Array, "n m"]:
     def one(support: Samples) -> Float[Array, " m"]:

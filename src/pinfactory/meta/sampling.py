@@ -7,6 +7,8 @@ import jax
 import numpy as np
 from jaxtyping import Float, PyTree
 
+from pinfactory.core.compiling import bounded
+
 from .source import TaskSource
 from .tasks import Episode, Tasks, draw_recipes
 
@@ -45,6 +47,7 @@ def image_samples(seen: Episode) -> Float[np.ndarray, "n ..."]:
     return images.reshape(-1, *images.shape[2:])
 
 
+@bounded
 @eqx.filter_jit
 def _build(source: TaskSource, recipes: PyTree) -> Episode:
     return source.batch(recipes)
