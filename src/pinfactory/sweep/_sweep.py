@@ -1,102 +1,19 @@
 """One call for many evaluations: `sweep`."""
 
-import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sklearn.base import BaseEstimator
 
 from pinfactory import settings as check
 
+from .collecting import SweepError, SweepResult, collect
 from .estimators import fit_and_score
 from .evaluation import Call, PointByPoint
-from .points import Point, blocks_of, name_of, points_of
-from .processes import Reply
+from .points import blocks_of, points_of
 from .replicas import SideBySide
-from .running import progress_bar, run_tasks
-from .store import Computed, Store, digest, encode
+from .store import Store
 from .targets import check_names, stamp_of
-
-if TYPE_CHECKING:
-    import pandas
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A point that could not be evaluated.
-
-    Attributes
-    ----------
-    point
-        Its values.
-    error
-        The error in one line.
-    trace
-        The whole trace.
-    """
-
-    point: Point
-    error: str
-    trace: str = field(repr=False)
-
-    def __str__(self) -> str:
-        return f"{name_of(self.point)}: {self.error}"
-
-
-@dataclass(frozen=True)
-class SweepResult(Sequence[dict[str, Any]]):
-    """What all points gave: a sequence of records, in the order of the grid.
-
-    Attributes
-    ----------
-    records
-        For each point that was evaluated its values, what it gave, and the seconds it took.
-    failures
-        The others.
-    """
-
-    records: list[dict[str, Any]]
-    failures: list[Failure]
-
-    def __len__(self) -> int:
-        return len(self.records)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self.records[index]
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return iter(self.records)
-
-    def to_frame(self) -> "pandas.DataFrame":
-        """Return a pandas DataFrame with one row for every record."""
-        try:
-            import pandas as pd
-        except ImportError as error:
-            raise ImportError("`to_frame` returns a table: pip install pandas.") from error
-        return pd.DataFrame(self.records)
-
-
-class SweepError(RuntimeError):
-    """Some points failed; the others are done and, if there is a store, kept.
-
-    Attributes
-    ----------
-    result
-        Everything, as `sweep` would have returned it.
-    """
-
-    def __init__(self, result: SweepResult) -> None:
-        failures = result.failures
-        first = failures[0]
-        super().__init__(
-            f"{len(failures)} of {len(failures) + len(result)} points failed: "
-            + "; ".join(name_of(failure.point) for failure in failures[:10])
-            + ("; …" if len(failures) > 10 else "")
-            + f"\n{name_of(first.point)}:\n{first.trace}"
-        )
-        self.result = result
 
 
 def sweep(
@@ -186,53 +103,10 @@ def sweep(
         evaluate = Call(target)
     kept = None
     if store is not None:
-        stamp = stamp_of(target, evaluate, size)
-        # Sweeps of different targets can share a folder.
-        kept = Store(Path(store) / digest(encode(stamp))[:16], stamp)
+        kept = Store.shared(Path(store), stamp_of(target, evaluate, size))
     work = PointByPoint(evaluate) if size == 1 else SideBySide(target, size)
-    outcome = _run(work, points, blocks_of(points, size), kept, jobs, scheduler, verbose)
+    blocks = blocks_of(points, size)
+    outcome = collect(work, points, blocks, kept, jobs=jobs, scheduler=scheduler, verbose=verbose)
     if outcome.failures and on_error == "raise":
         raise SweepError(outcome)
     return outcome
-
-
-def _run(
-    work: Callable[[Sequence[Point]], list[Computed]],
-    points: Sequence[Point],
-    blocks: Sequence[Sequence[Point]],
-    store: Store | None,
-    jobs: int | None,
-    scheduler: Any,
-    verbose: bool,
-) -> SweepResult:
-    """Evaluate what the store lacks, block by block; keep it as it comes."""
-    found: dict[str, dict[str, Any]] = {}
-    if store is not None:
-        stored = {name: store.piece(name) for name in map(name_of, points)}
-        found = {name: piece for name, piece in stored.items() if piece is not None}
-    # A block is computed whole, as it was before: its numbers do not depend on what is there.
-    missing = [block for block in blocks if not all(name_of(p) in found for p in block)]
-    failures: dict[str, Failure] = {}
-
-    def note(reply: Reply) -> None:
-        for k, point in enumerate(reply.task):
-            name = name_of(point)
-            if reply.error:
-                failures[name] = Failure(point, reply.error, reply.trace)
-            elif name not in found:
-                computed = reply.value[k]
-                found[name] = {"data": json.loads(computed.content), "seconds": computed.seconds}
-                if store is not None:
-                    store.save(name, computed)
-        bar.update(len(reply.task))
-
-    n_missing = sum(map(len, missing))
-    with progress_bar(len(points), len(points) - n_missing, "point", verbose) as bar:
-        run_tasks(work, missing, note, bar, jobs=jobs, scheduler=scheduler)
-    records = [
-        {**point, "seconds": found[name]["seconds"], **found[name]["data"]}
-        for point in points
-        if (name := name_of(point)) in found
-    ]
-    named = [failures[name] for name in map(name_of, points) if name in failures]
-    return SweepResult(records, [f for f in named if name_of(f.point) not in found])

@@ -12,8 +12,8 @@ import cloudpickle
 
 from .processes import ONE_THREAD, Reply, Workers, attempt, n_cores
 
-# So many tasks are handed over at a time: more than workers, so that none waits for the next.
-_WINDOW = 4096
+# As a `scheduler`: one task after the other in this process.
+IN_PROCESS = "in process"
 _SECONDS_FOR_WORKERS = 60
 
 
@@ -48,12 +48,21 @@ class Futures:
         Returns a function for a task that has to run in this process, None for the others.
     close
         Called when all is done.
+    window
+        How many tasks are handed over at a time: more than workers, so that none waits for the
+        next.
     """
 
     def __init__(
-        self, executor: Executor, function: Any, here: Here, close: Callable[[], None]
+        self,
+        executor: Any,
+        function: Any,
+        here: Here,
+        close: Callable[[], Any] = lambda: None,
+        window: int = 4096,
     ) -> None:
         self._executor, self._function, self._here, self._close = executor, function, here, close
+        self._window = window
         self._tasks: dict[Future[Reply], Any] = {}
         self._done: queue.SimpleQueue[Future[Reply]] = queue.SimpleQueue()
 
@@ -78,7 +87,7 @@ class Futures:
     @property
     def free(self) -> Sequence[int]:
         """Return as many numbers as tasks can be handed over."""
-        return range(_WINDOW - self.n_busy)
+        return range(self._window - self.n_busy)
 
     def begin(self, slot: int, task: Any) -> None:
         """Hand a task over, or do it."""
@@ -135,8 +144,8 @@ def open_pool(
     jobs
         How many local processes; as many as there are cores by default.
     scheduler
-        None for local processes; the address of a Dask scheduler, a Dask `Client`, or an executor
-        of `concurrent.futures` otherwise.
+        None for local processes; `IN_PROCESS`; or the address of a Dask scheduler, a Dask
+        `Client`, or an executor of `concurrent.futures`.
     n_tasks
         No more processes than tasks are started.
     environment
@@ -144,6 +153,8 @@ def open_pool(
     here
         Of a scheduler: returns a function for a task that has to run in this process.
     """
+    if scheduler == IN_PROCESS:
+        return Futures(None, None, lambda task: function, window=1)
     portable = Portable(function)
     if scheduler is None:
         n = jobs or n_cores()
@@ -155,9 +166,9 @@ def open_pool(
         return Futures(client.get_executor(pure=False), _sent(client, portable), here, client.close)
     if hasattr(scheduler, "get_executor"):
         executor = scheduler.get_executor(pure=False)
-        return Futures(executor, _sent(scheduler, portable), here, lambda: None)
+        return Futures(executor, _sent(scheduler, portable), here)
     if isinstance(scheduler, Executor):
-        return Futures(scheduler, portable, here, lambda: None)
+        return Futures(scheduler, portable, here)
     raise ValueError(
         "`scheduler` must be the address of a Dask scheduler, a Dask Client or an executor of "
         f"concurrent.futures, but got {scheduler!r}."

@@ -213,6 +213,8 @@ def attempt(function: Callable[[Any], Any], task: Any) -> Reply:
     """Do a task, whatever comes of it."""
     try:
         return Reply(task, function(task))
+    except KeyboardInterrupt:
+        raise
     except BaseException as error:
         trace = "".join(traceback.format_exception(error))
         return Reply(task, error=f"{type(error).__name__}: {error}", trace=trace)

@@ -1,9 +1,8 @@
 """Points that differ in numbers only, side by side in one compiled program."""
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from operator import itemgetter
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 
 from .evaluation import columns_of
 from .points import Point, is_number
-from .store import Computed, encode
+from .store import Computed, compute_block
 
 
 @dataclass(frozen=True)
@@ -32,19 +31,16 @@ class SideBySide:
 
     def __call__(self, block: Sequence[Point]) -> list[Computed]:
         """Return what each point gives."""
-        began, began_cpu = time.perf_counter(), time.process_time()
+        return compute_block(partial(self._columns, block))
+
+    def _columns(self, block: Sequence[Point]) -> list[Mapping[str, Any]]:
         rows = [*block, *[block[-1]] * (self.size - len(block))]
         numbers = [name for name, value in rows[0].items() if is_number(value)]
         fixed = tuple((name, value) for name, value in rows[0].items() if name not in numbers)
         stacked = {name: np.asarray([row[name] for row in rows]) for name in numbers}
         found = jax.device_get(_program(self.function, _frozen(fixed))(stacked))
-        each = (time.perf_counter() - began) / len(block)
-        each_cpu = (time.process_time() - began_cpu) / len(block)
         split = [jax.tree.map(itemgetter(k), found) for k in range(len(block))]
-        return [
-            Computed(encode(columns_of(data, point)), each, each_cpu)
-            for point, data in zip(block, split, strict=True)
-        ]
+        return list(map(columns_of, split, block))
 
 
 def _frozen(value: Any) -> Any:

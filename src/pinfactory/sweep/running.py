@@ -2,8 +2,10 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+import cloudpickle
 from tqdm import tqdm
 
 from .futures import open_pool
@@ -92,6 +94,45 @@ def run_tasks(
         return
     with open_pool(function, jobs=jobs, scheduler=scheduler, n_tasks=len(tasks)) as pool:
         work_off(_Line(tasks), pool, bar, lambda task: None, note)
+
+
+def gather(
+    function: Callable[[Any], Any],
+    tasks: Sequence[Any],
+    *,
+    jobs: int | None,
+    scheduler: Any,
+    verbose: bool,
+) -> list[Any]:
+    """Return what a function gives for each task: any object, pickled on its way.
+
+    If tasks fail, a RuntimeError says which, after all others are done.
+    """
+    replies: dict[int, Reply] = {}
+
+    def note(reply: Reply) -> None:
+        replies[reply.task[0]] = reply
+        bar.update()
+
+    with progress_bar(len(tasks), 0, "task", verbose) as bar:
+        work = _Pickling(function)
+        run_tasks(work, list(enumerate(tasks)), note, bar, jobs=jobs, scheduler=scheduler)
+    if failed := [reply for reply in replies.values() if reply.error]:
+        raise RuntimeError(
+            f"{len(failed)} of {len(tasks)} failed; the first was {failed[0].task[1]}:\n"
+            f"{failed[0].trace}"
+        )
+    return [cloudpickle.loads(replies[i].value) for i in range(len(tasks))]
+
+
+@dataclass(frozen=True)
+class _Pickling:
+    """Pickles what a function gives, so that an object that cannot be is an error of its task."""
+
+    function: Callable[[Any], Any]
+
+    def __call__(self, task: tuple[int, Any]) -> bytes:
+        return cloudpickle.dumps(self.function(task[1]))
 
 
 def progress_bar(total: int, done: int, unit: str, progress: bool) -> tqdm:

@@ -5,7 +5,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,10 +30,17 @@ class Computed(NamedTuple):
 
 def compute(function: Callable[[], Any]) -> Computed:
     """Call a function that returns plain data."""
+    (computed,) = compute_block(lambda: [function()])
+    return computed
+
+
+def compute_block(function: Callable[[], Sequence[Any]]) -> list[Computed]:
+    """Call a function that returns plain data of several pieces, which share the time it takes."""
     began, began_cpu = time.perf_counter(), time.process_time()
-    data = function()
+    pieces = function()
     seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - began_cpu
-    return Computed(encode(data), seconds, cpu_seconds)
+    n = len(pieces)
+    return [Computed(encode(data), seconds / n, cpu_seconds / n) for data in pieces]
 
 
 class Store:
@@ -53,6 +60,11 @@ class Store:
     def __init__(self, folder: Path, stamp: Mapping[str, Any]) -> None:
         self.folder = folder
         self.fingerprint = digest(encode(stamp))[:16]
+
+    @classmethod
+    def shared(cls, folder: Path, stamp: Mapping[str, Any]) -> "Store":
+        """Return a store in a folder that others may use with other settings or code."""
+        return cls(folder / digest(encode(stamp))[:16], stamp)
 
     def piece(self, name: str) -> dict[str, Any] | None:
         """Return a stored piece, or None if it has to be computed."""
