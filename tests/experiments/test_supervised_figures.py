@@ -18,7 +18,13 @@ from pinfactory.experiments.synthetic_data import (
 from pinfactory.sweep.store import encode
 
 SMALL = {
-    "classification": {"tasks": ("blobs",), "n_experts": (4,), "max_iter": 1000, "n_init": 2},
+    "classification": {
+        "tasks": ("blobs",),
+        "n_experts": (4,),
+        "max_iter": 1000,
+        "n_init": 2,
+        "method": "both",
+    },
     "baseline_comparison": {"sizes": (4,), "max_iter": 200, "n_init": 1},
     "density": {"n_experts": (4,), "n_samples": 400},
     "regression": {"n_experts": (2,), "n_samples": 200, "max_iter": 400, "n_init": 1},
@@ -65,6 +71,26 @@ def test_four_linear_experts_solve_the_blobs(made):
     _, _, measures = made
     assert measures["accuracy, blobs, 4 experts"].ours > 0.95
     assert 0.5 < measures["I(X;M), blobs, 4 experts"].ours <= 2.0
+
+
+@figures("classification")
+def test_the_papers_method_stands_beside_ours(made):
+    _, results, measures = made
+    assert len(results) == 2
+    ours = measures["accuracy, blobs, 4 experts"]
+    literal = measures["accuracy, blobs, 4 experts, the paper's method"]
+    assert ours.paper_method == literal.ours
+    assert literal.ours > 0.95
+    assert literal.target is None
+
+
+def test_each_method_alone_has_its_own_pieces():
+    names = {
+        method: list(regression.pieces(regression.Settings.quick(n_experts=(2,), method=method)))
+        for method in ("ours", "paper", "both")
+    }
+    assert names["both"] == names["ours"] + names["paper"]
+    assert names["paper"] == ["2 experts, the paper's method"]
 
 
 @figures("baseline_comparison")

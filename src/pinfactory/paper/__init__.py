@@ -11,12 +11,23 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .committees import classifier, regressor
     from .density import GradientMixture, mixture
+    from .tasks import TaskClassifier, TaskRegressor, few_shot, sinusoids
 
-__all__ = ["GradientMixture", "classifier", "mixture", "regressor"]
+__all__ = [
+    "GradientMixture",
+    "TaskClassifier",
+    "TaskRegressor",
+    "classifier",
+    "few_shot",
+    "mixture",
+    "regressor",
+    "sinusoids",
+]
 
 _MODULES = {
     "committees": "classifier regressor",
     "density": "GradientMixture mixture",
+    "tasks": "TaskClassifier TaskRegressor few_shot sinusoids",
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
 

@@ -73,6 +73,8 @@ _MODULES = {
     "PrototypicalNetworks": "pinfactory.baselines.metric",
     "PreTraining": "pinfactory.baselines.pretraining",
     "paper.GradientMixture": "pinfactory.paper.density",
+    "paper.TaskClassifier": "pinfactory.paper.tasks",
+    "paper.TaskRegressor": "pinfactory.paper.tasks",
 }
 _Model = TypeVar("_Model")
 
