@@ -379,6 +379,24 @@ class Committee(Learnable):
             "free_energy" if moves or not likely or self.expectation == "sampled" else "likelihood"
         )
 
+    def _warn_of_prices(self, selector: Resource) -> None:
+        """Say so where no division of labour can pay.
+
+        Gibbs' inequality: Σ p(m|x) U(m) − KL(p(m|x) ‖ p(m)) ≤ log Σ p(m) exp U(m). With a
+        log-likelihood U the right side is that of a committee that does not look at x.
+        """
+        likely = getattr(self, "utility", "likelihood") == "likelihood"
+        degenerate = isinstance(selector, Fixed) and selector.value <= 1.0
+        if degenerate and likely and self.n_experts > 1 and self._objective() == "free_energy":
+            warnings.warn(
+                f"`beta_selector`={self.beta_selector:g} makes a division of labour cost as much "
+                "as it can bring: at 1 or below, J of a log-likelihood never exceeds the "
+                "log-likelihood of a committee that does not look at its inputs, and training "
+                "collapses. Raise beta_selector, let it rise (Scheduled), give the selector a "
+                "budget (selector_bits), or use objective='likelihood'.",
+                stacklevel=4,
+            )
+
     def _is_warm(self) -> bool:
         return self.warm_start and hasattr(self, "state_")
 
@@ -391,6 +409,7 @@ class Committee(Learnable):
         train = partial(self._train, identity=identity, **training)
         trainer = Trainer(self, self._problem(), train)
         resources = self._resources()
+        self._warn_of_prices(resources[0])
         self._set_n_experts(warm is not None)
         seeds = random.randint(2**31 - 1, size=n_init)
         replicas = [Replica(int(seed), self.n_experts, *resources) for seed in seeds]
