@@ -35,10 +35,17 @@ from .evaluation import Evaluation, Routing, evaluate, measure
 from .experts import MetaExpert, TaskInput
 from .loss import TaskLoss
 from .parameters import MetaSettings
-from .sampling import image_samples, sample_tasks
-from .scaling import UNCHANGED, Scale, ScaledTasks, moments
 from .shared import SharedHierarchy
-from .source import TaskBatches, TaskSource
+from .source import (
+    UNCHANGED,
+    Scale,
+    ScaledTasks,
+    TaskBatches,
+    TaskSource,
+    image_samples,
+    moments,
+    sample_tasks,
+)
 from .tasks import Episode, Samples, Tasks
 
 # A new selector of experts that share features warms up for this share of all steps.

@@ -12,7 +12,7 @@ from pinfactory.core.constraints import Scheduled
 from pinfactory.core.learning import State
 from pinfactory.core.training import Progress
 
-from .scaling import Scale
+from .source import Scale
 
 PARAMETERS = """n_experts : int, default=4
         How many experts there are. One is plain meta-learning without specialisation.
