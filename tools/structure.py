@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent / "src" / "pinfactory"
 LAYERS = (
     ("cli", "__main__"),
     ("experiments", "report"),
-    ("baselines",),
+    ("baselines", "paper"),
     ("estimators", "meta", "rl", "density", "plotting", "sweep", "tables"),
     ("base",),
     ("callbacks", "settings", "persistence", "networks", "recurrent", "vision"),
