@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from pinfactory.experiments.figures import density, regression
+from pinfactory.experiments.figures import density, generalisation_gap, regression
 from pinfactory.experiments.synthetic_data import (
     CORNERS,
     classification,
@@ -27,6 +27,7 @@ SMALL = {
     },
     "baseline_comparison": {"sizes": (4,), "max_iter": 200, "n_init": 1},
     "density": {"n_experts": (4,), "n_samples": 400},
+    "generalisation_gap": {"betas": (1.0, 25.0), "max_iter": 200},
     "regression": {"n_experts": (2,), "n_samples": 200, "max_iter": 400, "n_init": 1},
 }
 _made: dict = {}
@@ -38,7 +39,8 @@ def made(request):
     name = request.param
     if name not in _made:
         module = import_module(f"pinfactory.experiments.figures.{name}")
-        settings = module.Settings.quick(seeds=2, resolution=12, **SMALL[name])
+        picture = {"resolution": 12} if hasattr(module.Settings, "resolution") else {}
+        settings = module.Settings.quick(seeds=2, **picture, **SMALL[name])
         results = {
             piece: json.loads(encode(compute()))
             for piece, compute in module.pieces(settings).items()
@@ -143,3 +145,13 @@ def test_a_mesh_runs_along_the_first_axis_first():
     axes = plane(np.array([[0.0, 0.0], [1.0, 2.0]]), 3)
     np.testing.assert_allclose(axes[1], [-0.16, 1.0, 2.16])
     np.testing.assert_allclose(mesh(axes)[:3, 1], -0.16)
+
+
+def test_the_gap_is_judged_by_ranks_within_a_seed():
+    piece = {"bits": [0.1, 0.9], "gap": [0.0, 0.3], "formula": [0.2, 0.2]}
+    other = {"bits": [0.5, 0.2], "gap": [0.1, 0.1], "formula": [0.2, 0.2]}
+    found = {m.name: m.ours for m in generalisation_gap.measures({"a": piece, "b": other})}
+    # In both seeds more bits have the larger gap; one gap of four is above the formula.
+    assert found["rank correlation of bits and gap"] == pytest.approx(1.0)
+    assert found["share of gaps below the formula"] == 0.75
+    assert found["gap, most bits"] == pytest.approx(0.15)

@@ -28,9 +28,9 @@ than in the paper, more experts also help on the half moons: where it sees an im
 "only marginal", four experts trained to the end make nearly no error. And two experts suffice on
 circles and blobs when the selector is cheap, because it then does most of the work: on the circles
 its experts are constants, one for each ring. The paper's method to the letter (`--method both`)
-does what the paper reports on the moons: it stays near one expert's accuracy, because from a
-random start at a rate of 0.0003 the selector learns little in 10,000 steps. The paper draws its
-accuracies but prints none, so the targets are our own.
+does what the paper reports on the moons: whatever the number of experts it stays near one expert's
+accuracy, also where its selector divides the moons. The paper draws its accuracies but prints
+none, so the targets are our own.
 """
 
 # Held-out accuracy of four experts that we promise.
