@@ -1,3 +1,4 @@
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -130,6 +131,29 @@ def test_arrays_need_rows_to_be_told_about_and_networks_have_no_weights(homes):
     rules = committee.rules(x, np.column_stack([y, -y]))
     assert all(rule.weights == () for rule in rules)
     assert committee.explain_row(x[:1]).contributions == ()
+
+
+def test_pictures_have_categories_as_categories(homes, regressor, classifier):
+    frame, price = homes
+    shown = regressor.plot_partition(frame, price, features=["area", "kind"])
+    assert [t.get_text() for t in shown.ax_.get_yticklabels()] == list(shown.ticks[1])
+    assert set(shown.ticks[1]) == {"flat", "house"}
+    # Every point of the picture is a row with a kind of home: p(m|x) is that of such rows.
+    for i, kind in enumerate(shown.ticks[1]):
+        asked = regressor.responsibilities(frame.assign(kind=kind)).mean(axis=0)
+        np.testing.assert_allclose(shown.responsibilities[i].mean(axis=0), asked, atol=0.02)
+    by_rules = regressor.plot_partition(frame)
+    assert by_rules.names[0] == "kind"
+    assert by_rules.note == "the other columns as in the most typical row"
+    bars = classifier.plot_partition(frame, features=["place"])
+    assert bars.responsibilities.shape == (3, 2)
+    plt.close("all")
+
+
+def test_what_is_said_to_hold_of_intervals_is_found_to_hold(homes, regressor):
+    below = regressor.cdf(*homes)
+    assert np.mean(np.abs(below - 0.5) < 0.4) == pytest.approx(0.8, abs=0.06)
+    np.testing.assert_allclose(regressor.cdf(homes[0], np.full(600, 1e6)), 1.0)
 
 
 def test_conditions_are_found_back():

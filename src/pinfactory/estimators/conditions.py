@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from pinfactory.formats import quantity
 from pinfactory.tables import MISSING, Column, Encoding
 
 MOST_TERMS = 3
@@ -63,7 +62,7 @@ class Term(NamedTuple):
             return f"{column.label} {'' if self.above else 'not '}in {{{', '.join(self.levels)}}}"
         if column.kind == "boolean":
             return column.label if self.above else f"not {column.label}"
-        return f"{column.label} {'>' if self.above else '≤'} {quantity(self.cut)}"
+        return f"{column.label} {'>' if self.above else '≤'} {column.shown(self.cut)}"
 
 
 class Condition(NamedTuple):
@@ -87,7 +86,7 @@ class Condition(NamedTuple):
                 parts.append(term.text(column))
             elif term.column not in used:
                 low, high = sorted((term.cut, twin.cut))
-                parts.append(f"{quantity(low)} < {column.label} ≤ {quantity(high)}")
+                parts.append(f"{column.shown(low)} < {column.label} ≤ {column.shown(high)}")
                 used.add(term.column)
         return " and ".join(parts) or "always"
 

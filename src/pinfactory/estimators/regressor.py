@@ -332,6 +332,26 @@ class SpecialistRegressor(RegressorMixin, Committee):
         log_unit = np.sum(np.log(scaler.scale_))
         return special.logsumexp(selection.log_probs + log_y, axis=1) - log_unit
 
+    def cdf(self, X: Any, y: Any) -> np.ndarray:
+        """Return the probability that the answer is at most y; uniform where it is calibrated.
+
+        Parameters
+        ----------
+        X, y
+            As in `fit`.
+
+        Returns
+        -------
+        ndarray of the shape of y
+        """
+        check_is_fitted(self)
+        X, y, _ = self._checked(X, y, None, reset=False, numeric=True)
+        decision = self._ask_numbers(decide, X)
+        target = self._targets(self._columns(y, reset=False))
+        answers, share = decision.answers, np.exp(decision.selections[0].log_probs)
+        below = stats.norm.cdf(target[:, None], answers.mean, np.exp(answers.log_scale))
+        return self._shaped(np.sum(share[..., None] * below, axis=1))
+
     def sample(self, X: Any) -> np.ndarray:
         """Draw an expert and then a value for each sample: the paper's generative process."""
         answer = self._routed(X, "sampled")

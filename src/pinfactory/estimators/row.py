@@ -8,7 +8,7 @@ from jaxtyping import Float
 from sklearn.base import is_classifier
 
 from pinfactory.formats import quantity
-from pinfactory.tables import MISSING, Column, Encoding
+from pinfactory.tables import Column, Encoding
 
 from .committee import Committee, select
 from .conditions import level_codes
@@ -202,11 +202,12 @@ def explain_row(committee: Committee, X: Any) -> RowExplanation:
     except ValueError:  # experts without weights
         base, parts = 0.0, []
     else:
+        used = [c for c in encoding_of(committee).columns if c.kind != "left out"]
         values = found.values[0].reshape(len(found.feature_names), -1)[:, output]
         base = float(np.atleast_1d(found.base_values[0])[output])
         parts = [
-            Contribution(name, _shown(value), float(amount))
-            for name, value, amount in zip(found.feature_names, found.data[0], values, strict=True)
+            Contribution(column.label, column.shown(value), float(amount))
+            for column, value, amount in zip(used, found.data[0], values, strict=True)
         ]
     parts.sort(key=lambda part: -abs(part.amount))
     return RowExplanation(
@@ -221,12 +222,6 @@ def explain_row(committee: Committee, X: Any) -> RowExplanation:
         contributions=tuple(parts),
         change=nearest_change(committee, numbers[0], expert),
     )
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    return MISSING if np.isnan(value) else quantity(value)
 
 
 def nearest_change(
@@ -264,9 +259,7 @@ def nearest_change(
     if column.kind == "number":
         value, owner = _refined(ask, index, column, float(now), float(value), expert, owner)
     is_now = _data(encoding, index, row[None])[0]
-    if column.kind == "boolean":
-        return Change(column.label, str(is_now > 0.5), str(value == 1.0), owner)
-    return Change(column.label, _shown(is_now), _shown(value), owner)
+    return Change(column.label, column.shown(is_now), column.shown(value), owner)
 
 
 def _candidates(column: Column, now: float, mean: float, scale: float) -> list[Any]:

@@ -51,6 +51,7 @@ def find_rules(committee: Committee, X: Float[np.ndarray, "n d"], y: np.ndarray)
                 float(committee.information_.responsibility[m]),
                 float(committee.information_.per_expert[m]),
                 found.text(encoding),
+                tuple(dict.fromkeys(encoding.columns[t.column].name for t in found.terms)),
                 found.fidelity,
                 int(mine.sum()),
                 int(found.holds(encoding, X).sum()),

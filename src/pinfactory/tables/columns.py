@@ -1,11 +1,13 @@
 """What becomes of one column: `Column`."""
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import narwhals as nw
 import numpy as np
 from jaxtyping import Float
+
+from pinfactory.formats import quantity
 
 from . import frames
 
@@ -161,6 +163,16 @@ class Column:
             return _forced(series, self.kind)
         return frames.numbers(series)
 
+    def shown(self, value: Any) -> str:
+        """Return one of the user's values for readers."""
+        if isinstance(value, str):
+            return value
+        if np.isnan(value):
+            return MISSING
+        if self.kind == "boolean":
+            return str(value > 0.5)
+        return _day(value) if self.part == "year" else quantity(value)
+
     def done(self) -> str:
         """Say in words what was done."""
         if self.kind == "left out":
@@ -277,6 +289,12 @@ def _date_part(values: np.ndarray, part: Part) -> np.ndarray:
     names = np.asarray(MONTHS if part == "month" else WEEKDAYS, object)
     number = values.astype("datetime64[M]").astype(int) if part == "month" else day.astype(int) + 3
     return np.where(gone, MISSING, names[number % len(names)])
+
+
+def _day(year: float) -> str:
+    """Return the day that a year with a fraction stands for."""
+    start, end = (np.datetime64(f"{int(year) + i:04d}", "s") for i in (0, 1))
+    return str((start + (end - start) * (year - int(year))).astype("datetime64[D]"))
 
 
 def _truths(words: np.ndarray) -> Float[np.ndarray, " n"]:

@@ -52,8 +52,9 @@ class Rule:
     ----------
     expert, share, bits
         Its number, p(m), and I(X;Y|M=m).
-    where, fidelity
-        A short condition for the rows that are its own, and how well it tells them (F1 score).
+    where, asked, fidelity
+        A short condition for the rows that are its own, the columns it asks about, and how well it
+        tells these rows (F1 score).
     rows, matched
         Rows that are its own, and rows that the condition holds for.
     typical
@@ -70,6 +71,7 @@ class Rule:
     share: float
     bits: float
     where: str
+    asked: tuple[str, ...]
     fidelity: float
     rows: int
     matched: int
