@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from pinfactory.experiments import write_file
 from pinfactory.experiments.png import shrink_svg
 from pinfactory.formats import quantity
 from pinfactory.plotting import expert_colours
+from pinfactory.sweep.store import write_file
 
 from ._page import address, render
 from .peers import Judgement
