@@ -36,7 +36,6 @@ class Facade(NamedTuple):
     answer: Callable[[Any], np.ndarray]
     responsibilities: Callable[[Any], np.ndarray]
     seed: str = "random_state"
-    takes_callbacks: bool = True
     is_storable: bool = True
 
 
@@ -66,10 +65,9 @@ FACADES = {
     ),
     "SpecialistMixture": Facade(
         _make(SpecialistMixture, random_state=0),
-        lambda learner: learner.fit(X),
+        lambda learner, **training: learner.fit(X, **training),
         lambda learner: learner.score_samples(X),
         lambda learner: learner.responsibilities(X),
-        takes_callbacks=False,
     ),
     "MetaSpecialistRegressor": Facade(
         _make(MetaSpecialistRegressor, max_iter=20, batch_size=4, random_state=0),

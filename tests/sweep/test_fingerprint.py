@@ -15,6 +15,7 @@ FILES = {
 from . import Used
 from .drawing import line
 import numpy as np
+import toy_beside
 
 TITLE = "a"
 
@@ -28,10 +29,13 @@ def pieces(settings):
 def _compute():
     """Compute it."""
     from .lazy import late
-    return late(np.zeros(3)), Used
+    return late(np.zeros(3)), Used, toy_beside.HERE
 
 def draw(results):
     return line()
+
+if __name__ == "__main__":
+    print("run")
 ''',
     "used.py": '''
 """What is used."""
@@ -57,6 +61,7 @@ def package(tmp_path, monkeypatch):
     folder.mkdir()
     for name, text in FILES.items():
         (folder / name).write_text(text)
+    (tmp_path / "toy_beside.py").write_text("HERE = 1\n")
     monkeypatch.syspath_prepend(tmp_path)
     yield folder
     for name in [name for name in sys.modules if name.startswith("toy_code")]:
@@ -72,7 +77,7 @@ def edit(path, old, new):
 
 def test_imports_are_followed_through_packages_functions_and_types(package):
     found = dependencies("toy_code.figure", COMPUTES)
-    assert found.modules == ["toy_code.lazy", "toy_code.typed", "toy_code.used"]
+    assert found.modules == ["toy_beside", "toy_code.lazy", "toy_code.typed", "toy_code.used"]
     assert set(found.libraries) == {"numpy", "scipy"}
 
 
@@ -82,6 +87,7 @@ def test_imports_are_followed_through_packages_functions_and_types(package):
         ("used.py", "x: int = 1", "x: int = 2"),
         ("typed.py", "...", "y = 1"),
         ("lazy.py", "return x", "return -x"),
+        ("../toy_beside.py", "HERE = 1", "HERE = 2"),
         ("figure.py", "n = 3", "n = 4"),
         ("figure.py", "np.zeros", "np.ones"),
     ],
@@ -105,6 +111,7 @@ def test_code_that_is_used_counts(package, file, old, new):
         ("figure.py", 'TITLE = "a"', 'TITLE = "b"'),
         ("figure.py", "return line()", "return line() or 1"),
         ("figure.py", "Compute it.", "Do it."),
+        ("figure.py", 'print("run")', 'print("walk")'),
     ],
 )
 def test_words_and_code_of_others_do_not_count(package, file, old, new):

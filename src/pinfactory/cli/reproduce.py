@@ -20,6 +20,7 @@ def reproduce(
     method: Literal["ours", "paper", "both"] = "ours",
     seeds: Annotated[int | None, tyro.conf.arg(metavar="N")] = None,
     jobs: Annotated[int | None, tyro.conf.arg(metavar="N")] = None,
+    scheduler: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS")] = None,
     out: Path = Path("out"),
     list_only: Annotated[bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(name="list")] = False,
 ) -> int:
@@ -41,6 +42,8 @@ def reproduce(
         Number of seeds instead of that of the scale.
     jobs
         How many processes work at a time; one for each core by default.
+    scheduler
+        A Dask scheduler whose workers compute, such as tcp://10.0.0.1:8786.
     out
         Folder for everything; made if it is not there.
     list_only
@@ -68,7 +71,16 @@ def reproduce(
         _print_outcome(outcome)
         _write_page(out, listings)
 
-    outcomes = run(chosen, out, scale=scale, seeds=seeds, method=method, jobs=jobs, report=report)
+    outcomes = run(
+        chosen,
+        out,
+        scale=scale,
+        seeds=seeds,
+        method=method,
+        jobs=jobs,
+        scheduler=scheduler,
+        report=report,
+    )
     print(f"\n{_write_page(out, listings)}")
     return 1 if any(outcome.error for outcome in outcomes) else 0
 

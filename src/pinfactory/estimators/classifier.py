@@ -67,7 +67,9 @@ class SpecialistClassifier(ClassifierMixin, Committee):
     beta_expert : float or Scheduled, default=20.0
         β₂, the experts' resource: small values keep their answers close to their habit p(y|m).
     selector_bits, expert_bits : float, optional
-        A budget in bits instead of a β, met during training.
+        A budget in bits instead of a β, which begins at the β above and is found. It is met on the
+        training samples within 5 %; where a stage has no use for so many bits, a warning says how
+        many it processes. `partial_fit` draws near a budget batch by batch.
     expectation : {"exact", "sampled"}, default="exact"
         Whether a step takes the exact expectation over experts, or samples one expert for each
         input, as the paper does.
@@ -88,7 +90,7 @@ class SpecialistClassifier(ClassifierMixin, Committee):
         committee no longer improves on it, and keeps the best state. "folds" finds the number of
         steps by cross-validation and then trains that long on all samples. "auto" uses folds from
         40 samples on, a part of them from 10,000 samples on (or from 100 if a β follows a
-        schedule or a budget).
+        schedule).
     validation_fraction : float, default=0.15
         Share of the samples that is set aside, at most 10,000 of them.
     n_iter_no_change : int, default=10
@@ -250,6 +252,7 @@ class SpecialistClassifier(ClassifierMixin, Committee):
                 self._fit_scaler(X, rows)
             table = self._table(X, codes.astype(np.int32), rows)
             self._fit_table(table, callbacks=callbacks, checkpoint=checkpoint)
+            self._set_rules(X, codes)
         return self
 
     def partial_fit(
@@ -327,10 +330,13 @@ class SpecialistClassifier(ClassifierMixin, Committee):
 
     _attributes = ("classes_", *Committee._attributes)
 
+    def _measured_targets(self, y: np.ndarray) -> np.ndarray:
+        return self._codes(y)
+
     def _problem(self) -> Problem:
         n_classes = len(self.classes_)
         return Problem(
-            self.n_features_in_,
+            self._n_inputs,
             log_likelihood_of_code,
             lambda key: FamilyExpert(self._network(n_classes, key), Categorical.from_logits),
             _log_likelihood_of_rows,

@@ -5,13 +5,14 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 from tqdm import tqdm
 
 from pinfactory.sweep.fingerprint import dependencies
-from pinfactory.sweep.processes import ONE_THREAD, Reply, Workers, n_cores
-from pinfactory.sweep.running import progress_bar, work_off
+from pinfactory.sweep.futures import open_pool
+from pinfactory.sweep.processes import ONE_THREAD, Reply, Workers
+from pinfactory.sweep.running import Pool, progress_bar, work_off
 from pinfactory.sweep.store import Store
 
 from ._registry import Listing
@@ -55,6 +56,7 @@ def run(
     seeds: int | None = None,
     method: Method = "ours",
     jobs: int | None = None,
+    scheduler: Any = None,
     progress: bool = True,
     report: Callable[[Outcome], None] = lambda outcome: None,
 ) -> list[Outcome]:
@@ -79,6 +81,9 @@ def run(
     jobs
         How many pieces run at a time; as many as there are cores by default. Experiments that
         measure time come last, one piece at a time.
+    scheduler
+        Where pieces run instead of local processes, as of `sweep`. Pieces that measure time run
+        here, and so does what judges and draws.
     progress
         Whether to show a bar on stderr.
     report
@@ -91,12 +96,17 @@ def run(
     total = sum(len(work.pieces) for work in works)
     done = total - sum(len(work.missing) for work in works)
     with progress_bar(total, done, "piece", progress) as bar:
-        for group, workers in (
-            (together, Workers(jobs or n_cores(), perform, ONE_THREAD | _shared_cache(out))),
-            (alone, Workers(1, perform, ONE_THREAD | _NO_CACHE, pinned=True)),
-        ):
-            with workers:
-                _perform_all(group, workers, bar, report)
+        if together:
+            with open_pool(
+                perform,
+                jobs=jobs,
+                scheduler=scheduler,
+                environment=ONE_THREAD | _shared_cache(out),
+                here=lambda task: perform if isinstance(task, Finish) else None,
+            ) as pool:
+                _perform_all(together, pool, bar, report)
+        with Workers(1, perform, ONE_THREAD | _NO_CACHE, pinned=True) as workers:
+            _perform_all(alone, workers, bar, report)
     return [cast(Outcome, work.outcome) for work in works]
 
 
@@ -158,7 +168,7 @@ class _Work:
 
 
 def _perform_all(
-    works: Sequence[_Work], workers: Workers, bar: tqdm, report: Callable[[Outcome], None]
+    works: Sequence[_Work], pool: Pool, bar: tqdm, report: Callable[[Outcome], None]
 ) -> None:
     """Compute what is missing; judge and draw each experiment when its last piece is there."""
     queue = _Queue(works)
@@ -174,7 +184,7 @@ def _perform_all(
             queue.note(reply)
             bar.update()
 
-    work_off(queue, workers, bar, begun, note)
+    work_off(queue, pool, bar, begun, note)
 
 
 class _Queue:

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from pinfactory import settings as check
 from pinfactory.callbacks import fingerprint
+from pinfactory.core.compiling import bounded
 from pinfactory.core.constraints import (
     Constraints,
     Fixed,
@@ -34,10 +35,17 @@ from .evaluation import Evaluation, Routing, evaluate, measure
 from .experts import MetaExpert, TaskInput
 from .loss import TaskLoss
 from .parameters import MetaSettings
-from .sampling import image_samples, sample_tasks
-from .scaling import UNCHANGED, Scale, ScaledTasks, moments
 from .shared import SharedHierarchy
-from .source import TaskBatches, TaskSource
+from .source import (
+    UNCHANGED,
+    Scale,
+    ScaledTasks,
+    TaskBatches,
+    TaskSource,
+    image_samples,
+    moments,
+    sample_tasks,
+)
 from .tasks import Episode, Samples, Tasks
 
 # A new selector of experts that share features warms up for this share of all steps.
@@ -280,6 +288,7 @@ class MetaSpecialist(MetaSettings):
         return eqx.tree_at(lambda h: h.experts.adaptation, model, rule.with_steps(steps))
 
 
+@bounded
 @eqx.filter_jit
 def _select(hierarchy: Hierarchy, scale: Scale, support: Samples) -> Float[Array, "n m"]:
     def one(support: Samples) -> Float[Array, " m"]:

@@ -19,10 +19,7 @@ _NO_NUMBERS = (
     "pinfactory.experiments.figures._pictures",
     "pinfactory.experiments.png",
     "pinfactory.experiments.style",
-    "pinfactory.sweep.fingerprint",
-    "pinfactory.sweep.processes",
-    "pinfactory.sweep.running",
-    "pinfactory.sweep.store",
+    "pinfactory.sweep",
 )
 _NO_NUMBERS_OUTSIDE = ("contourpy", "matplotlib", "tensorboard", "tqdm")
 
@@ -56,22 +53,25 @@ def dependencies(module: str, names: Iterable[str]) -> Dependencies:
 
     Of the module itself counts what `names` in it use. A name that a
     package's `__init__` only passes on is followed to the module that defines it: using one class
-    of a package does not mean depending on all others.
+    of a package does not mean depending on all others. Other libraries count by their versions;
+    modules that belong to none, such as those beside a script, by their code.
     """
     own = {module.partition(".")[0], "pinfactory"}
+    if not _is_own(module, {"pinfactory"}):
+        return Dependencies([], _versions(own - {"pinfactory"}), "")
     root = _source(module, tuple(names))
     found: set[str] = set()
     outside: set[str] = set()
     waiting = list(root.imports)
     while waiting:
         name, imported = waiting.pop()
-        if name.partition(".")[0] not in own:
+        if not _is_own(name, own):
             outside.add(name.partition(".")[0])
             continue
         target = _defining(name, imported)
         if target is None or target in found or _draws(target):
             continue
-        if target.partition(".")[0] not in own:
+        if not _is_own(target, own):
             outside.add(target.partition(".")[0])
             continue
         found.add(target)
@@ -81,6 +81,15 @@ def dependencies(module: str, names: Iterable[str]) -> Dependencies:
     for name in modules:
         digest.update(f"{name}\n{_source(name).code}\n".encode())
     return Dependencies(modules, _versions(outside), digest.hexdigest())
+
+
+def _is_own(module: str, own: set[str]) -> bool:
+    package = module.partition(".")[0]
+    if package in own:
+        return True
+    if package in sys.stdlib_module_names or _distributions(package):
+        return False
+    return _file(package) is not None
 
 
 def _draws(module: str) -> bool:
@@ -115,6 +124,9 @@ def _root(package: str) -> Path | None:
 
 
 def _file(module: str) -> Path | None:
+    if module == "__main__":
+        file = getattr(sys.modules[module], "__file__", None)
+        return None if file is None else Path(file)
     root = _root(module.partition(".")[0])
     if root is None:
         return None
@@ -139,6 +151,7 @@ def _parse(
 ) -> _Source:
     """Read a file, or what some names in it use; time and size tell that it has changed."""
     tree = _without_docstrings(ast.parse(file.read_bytes()))
+    tree.body = [statement for statement in tree.body if not _is_main(statement)]
     if names is not None:
         tree.body = _used(tree, names)
     package = module if file.name == "__init__.py" else module.rpartition(".")[0]
@@ -212,6 +225,13 @@ def _without_docstrings(tree: ast.Module) -> ast.Module:
             # Docstrings of attributes are strings that stand alone, too.
             node.body = [x for x in node.body if not _is_text(x)] or [ast.Pass()]
     return tree
+
+
+def _is_main(node: ast.stmt) -> bool:
+    """Return whether a statement is `if __name__ == "__main__"`, which no import runs."""
+    return isinstance(node, ast.If) and any(
+        isinstance(part, ast.Name) and part.id == "__name__" for part in ast.walk(node.test)
+    )
 
 
 def _is_text(node: ast.stmt) -> bool:

@@ -19,6 +19,8 @@ ONE_THREAD = dict.fromkeys(
     ("NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"
 )
 
+MOST_ATTEMPTS = 3
+
 
 def n_cores() -> int:
     """Return how many cores this process may use."""
@@ -56,13 +58,16 @@ class _Worker:
     task: Any = None
     busy: bool = False
     slot: int = 0
+    n_lost: int = 0
 
 
 class Workers:
     """Up to `n` spawned processes. Forked ones would hang: JAX has threads.
 
     They never see Ctrl-C, so that no task can take it for a wish to stop early: leaving the block
-    by an exception, an interrupt too, ends them with whatever they are doing.
+    by an exception, an interrupt too, ends them with whatever they are doing. A task whose process
+    is killed runs again in a new one, up to `MOST_ATTEMPTS` times: a task that takes too much
+    memory would be killed for ever.
 
     Parameters
     ----------
@@ -138,16 +143,26 @@ class Workers:
                 reply = worker.connection.recv()
             except (EOFError, OSError):
                 reply = self._bury(worker)
-            worker.busy = False
-            yield reply
+            if reply is not None:
+                worker.busy, worker.n_lost = False, 0
+                yield reply
 
-    def _bury(self, worker: _Worker) -> Reply:
+    def _bury(self, worker: _Worker) -> Reply | None:
+        """Begin the task of a process that was killed anew; say what happened if that is vain."""
         del self._workers[worker.slot]
         worker.process.join()
         worker.connection.close()
-        code = worker.process.exitcode or 0
-        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        return Reply(worker.task, error=(text := f"the process ended with {how}"), trace=text)
+        code, n_lost = worker.process.exitcode or 0, worker.n_lost + 1
+        if code < 0 and n_lost < MOST_ATTEMPTS:
+            self.begin(worker.slot, worker.task)
+            self._workers[worker.slot].n_lost = n_lost
+            return None
+        text = f"the process ended with exit code {code}"
+        if code < 0:
+            text = f"the process ended with {signal.Signals(-code).name}, {n_lost} times"
+        elif code == 1:
+            text += ": a script must call what starts processes below `if __name__ == '__main__':`"
+        return Reply(worker.task, error=text, trace=text)
 
     def _start(self, slot: int) -> _Worker:
         context = multiprocessing.get_context("spawn")
@@ -191,13 +206,18 @@ def _work(connection: Connection, function: Callable[[Any], Any], pinned: bool) 
             return
         if message is None:
             return
-        (task,) = message
-        try:
-            reply = Reply(task, function(task))
-        except BaseException as error:
-            trace = "".join(traceback.format_exception(error))
-            reply = Reply(task, error=f"{type(error).__name__}: {error}", trace=trace)
-        connection.send(reply)
+        connection.send(attempt(function, *message))
+
+
+def attempt(function: Callable[[Any], Any], task: Any) -> Reply:
+    """Do a task, whatever comes of it."""
+    try:
+        return Reply(task, function(task))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        trace = "".join(traceback.format_exception(error))
+        return Reply(task, error=f"{type(error).__name__}: {error}", trace=trace)
 
 
 def _end_with_parent() -> None:

@@ -1,10 +1,14 @@
 """Many tasks on a pool of workers, with a bar that tells the time that remains."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+import cloudpickle
 from tqdm import tqdm
 
+from .futures import open_pool
 from .processes import Reply
 
 _BAR = "{desc} {percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}]"
@@ -12,7 +16,7 @@ _BAR = "{desc} {percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remain
 
 @runtime_checkable
 class Pool(Protocol):
-    """Where tasks run: `processes.Workers`."""
+    """Where tasks run: `processes.Workers` or `futures.Futures`."""
 
     @property
     def n_busy(self) -> int:
@@ -58,6 +62,77 @@ def work_off(
         for reply in pool.finished(timeout=1.0):
             note(reply)
         bar.refresh()
+
+
+class _Line:
+    """Tasks one after the other."""
+
+    def __init__(self, tasks: Iterable[Any]) -> None:
+        self._tasks = deque(tasks)
+
+    def __bool__(self) -> bool:
+        return bool(self._tasks)
+
+    def next_for(self, slot: int) -> Any | None:
+        return self._tasks.popleft() if self._tasks else None
+
+
+def run_tasks(
+    function: Callable[[Any], Any],
+    tasks: Sequence[Any],
+    note: Callable[[Reply], None],
+    bar: tqdm,
+    *,
+    jobs: int | None = None,
+    scheduler: Any = None,
+) -> None:
+    """Call a function with every task, on local processes or a scheduler (`open_pool`).
+
+    `note` is called with every reply as soon as it comes; it moves the bar.
+    """
+    if not tasks:
+        return
+    with open_pool(function, jobs=jobs, scheduler=scheduler, n_tasks=len(tasks)) as pool:
+        work_off(_Line(tasks), pool, bar, lambda task: None, note)
+
+
+def gather(
+    function: Callable[[Any], Any],
+    tasks: Sequence[Any],
+    *,
+    jobs: int | None,
+    scheduler: Any,
+    verbose: bool,
+) -> list[Any]:
+    """Return what a function gives for each task: any object, pickled on its way.
+
+    If tasks fail, a RuntimeError says which, after all others are done.
+    """
+    replies: dict[int, Reply] = {}
+
+    def note(reply: Reply) -> None:
+        replies[reply.task[0]] = reply
+        bar.update()
+
+    with progress_bar(len(tasks), 0, "task", verbose) as bar:
+        work = _Pickling(function)
+        run_tasks(work, list(enumerate(tasks)), note, bar, jobs=jobs, scheduler=scheduler)
+    if failed := [reply for reply in replies.values() if reply.error]:
+        raise RuntimeError(
+            f"{len(failed)} of {len(tasks)} failed; the first was {failed[0].task[1]}:\n"
+            f"{failed[0].trace}"
+        )
+    return [cloudpickle.loads(replies[i].value) for i in range(len(tasks))]
+
+
+@dataclass(frozen=True)
+class _Pickling:
+    """Pickles what a function gives, so that an object that cannot be is an error of its task."""
+
+    function: Callable[[Any], Any]
+
+    def __call__(self, task: tuple[int, Any]) -> bytes:
+        return cloudpickle.dumps(self.function(task[1]))
 
 
 def progress_bar(total: int, done: int, unit: str, progress: bool) -> tqdm:

@@ -5,11 +5,9 @@ import json
 import math
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from pinfactory.persistence import atomic_write
 
 _TIMES = ("seconds", "cpu_seconds")
 
@@ -32,10 +30,17 @@ class Computed(NamedTuple):
 
 def compute(function: Callable[[], Any]) -> Computed:
     """Call a function that returns plain data."""
+    (computed,) = compute_block(lambda: [function()])
+    return computed
+
+
+def compute_block(function: Callable[[], Sequence[Any]]) -> list[Computed]:
+    """Call a function that returns plain data of several pieces, which share the time it takes."""
     began, began_cpu = time.perf_counter(), time.process_time()
-    data = function()
+    pieces = function()
     seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - began_cpu
-    return Computed(encode(data), seconds, cpu_seconds)
+    n = len(pieces)
+    return [Computed(encode(data), seconds / n, cpu_seconds / n) for data in pieces]
 
 
 class Store:
@@ -55,6 +60,11 @@ class Store:
     def __init__(self, folder: Path, stamp: Mapping[str, Any]) -> None:
         self.folder = folder
         self.fingerprint = digest(encode(stamp))[:16]
+
+    @classmethod
+    def shared(cls, folder: Path, stamp: Mapping[str, Any]) -> "Store":
+        """Return a store in a folder that others may use with other settings or code."""
+        return cls(folder / digest(encode(stamp))[:16], stamp)
 
     def piece(self, name: str) -> dict[str, Any] | None:
         """Return a stored piece, or None if it has to be computed."""
@@ -83,18 +93,22 @@ class Store:
             "cpu_seconds": computed.cpu_seconds,
             "data": json.loads(computed.content),
         }
-        write_file(self._file(name), encode(content))
+        # What the disk loses with the power is noticed by the digest, and computed again.
+        write_file(self._file(name), encode(content), durable=False)
 
     def _file(self, name: str) -> Path:
-        # The digest keeps names apart that differ only in signs a file name cannot have.
-        suffix = digest(name.encode())[:6]
-        return self.folder / f"{re.sub(r'[^0-9A-Za-z.=]+', '-', name)}-{suffix}.json"
+        # The digest keeps names apart that differ in signs or length a file name cannot have.
+        suffix = digest(name.encode())[:12]
+        readable = re.sub(r"[^0-9A-Za-z.=]+", "-", name)[:120]
+        return self.folder / f"{readable}-{suffix}.json"
 
 
-def write_file(path: Path, content: bytes) -> None:
+def write_file(path: Path, content: bytes, *, durable: bool = True) -> None:
     """Write a file wholly or not at all, with the folders it needs."""
+    from pinfactory.persistence import atomic_write  # imports JAX, which a worker may not need
+
     path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path) as stream:
+    with atomic_write(path, durable=durable) as stream:
         stream.write(content)
 
 

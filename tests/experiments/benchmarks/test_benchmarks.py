@@ -44,6 +44,7 @@ SMALLEST = {
         "limit": 8192,
     },
     "sinusoid_peers": {"seeds": 1, "steps": 20, "rules": ("none",), "n_experts": (2,)},
+    "sweep_speed": {"kinds": ("committees",), "trainings": 4, "steps": 20, "tasks": 20},
     "swing_up_controls": {"seeds": 1},
     "synthetic_tasks": {"seeds": 1, "n_experts": (1,)},
     "table_peers": {"seeds": 1, "tables": ("iris", "diabetes")},

@@ -1,16 +1,16 @@
 """Three tasks that a line cannot solve, shared among 1, 2 and 4 linear experts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
 from pinfactory import SpecialistClassifier, paper
-from pinfactory.experiments.experiment import Measure, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results
 from pinfactory.experiments.methods import Method, by_method, choose_pieces, compare_methods
 from pinfactory.experiments.style import GREY, INK, new_figure, tidy
 from pinfactory.experiments.synthetic_data import COMMITTEE, TASKS, classification, mesh, plane
@@ -38,7 +38,7 @@ TARGETS = {"moons": 0.93, "circles": 0.98, "blobs": 0.98}
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Presets):
     """Tasks, numbers of experts, and how they learn; the paper's method has its own settings."""
 
     method: Method = "ours"
@@ -54,15 +54,8 @@ class Settings:
     n_init: int = 4
     resolution: int = 90
 
-    @classmethod
-    def quick(cls, **changes: Any) -> "Settings":
-        """Return fewer seeds and restarts."""
-        return cls(**{"seeds": 3, "max_iter": 5000, "n_init": 2} | changes)
-
-    @classmethod
-    def paper(cls, **changes: Any) -> "Settings":
-        """Return the paper's protocol: ten seeds, batches of 32, 10,000 steps."""
-        return cls(**changes)
+    # Fewer seeds and restarts.
+    QUICK: ClassVar[Mapping[str, Any]] = {"seeds": 3, "max_iter": 5000, "n_init": 2}
 
 
 def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:

@@ -1,9 +1,9 @@
 """Four clusters, explained by 1, 2, 4 and 8 Gaussian experts, beside kernel density estimation."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 from scipy.stats import gaussian_kde, multivariate_normal
 
 from pinfactory import SpecialistMixture, paper
-from pinfactory.experiments.experiment import Measure, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results
 from pinfactory.experiments.methods import Method, choose_pieces, compare_methods
 from pinfactory.experiments.style import GREY, INK, headline, new_figure
 from pinfactory.experiments.synthetic_data import CORNERS, VARIANCE, four_gaussians, mesh
@@ -35,7 +35,7 @@ KDE = "kernels"
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Presets):
     """Samples, numbers of experts, and prices."""
 
     method: Method = "ours"
@@ -46,15 +46,8 @@ class Settings:
     beta_expert: float = 1.0
     resolution: int = 100
 
-    @classmethod
-    def quick(cls, **changes: Any) -> "Settings":
-        """Return the paper's settings with fewer seeds."""
-        return cls(**{"seeds": 5} | changes)
-
-    @classmethod
-    def paper(cls, **changes: Any) -> "Settings":
-        """Return the paper's settings."""
-        return cls(**changes)
+    # The paper's settings with fewer seeds.
+    QUICK: ClassVar[Mapping[str, Any]] = {"seeds": 5}
 
 
 def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:

@@ -1,16 +1,16 @@
 """A bent curve, followed by 1, 2, 4 and 8 experts that each know one straight line."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
 
 from pinfactory import PartitionDisplay, SpecialistRegressor, paper
-from pinfactory.experiments.experiment import Measure, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results
 from pinfactory.experiments.methods import Method, choose_pieces, compare_methods
 from pinfactory.experiments.style import GREY, headline, new_figure
 from pinfactory.experiments.synthetic_data import COMMITTEE
@@ -31,7 +31,7 @@ _REACH = 4.5
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Presets):
     """Samples, noise, numbers of experts, and how they learn."""
 
     method: Method = "ours"
@@ -43,15 +43,8 @@ class Settings:
     n_init: int = 4
     resolution: int = 240
 
-    @classmethod
-    def quick(cls, **changes: Any) -> "Settings":
-        """Return fewer seeds."""
-        return cls(**{"seeds": 3, "max_iter": 6000} | changes)
-
-    @classmethod
-    def paper(cls, **changes: Any) -> "Settings":
-        """Return ten seeds, as in the paper's other experiments."""
-        return cls(**changes)
+    # Fewer seeds.
+    QUICK: ClassVar[Mapping[str, Any]] = {"seeds": 3, "max_iter": 6000}
 
 
 def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:

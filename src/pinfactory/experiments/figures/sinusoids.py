@@ -1,16 +1,16 @@
 """Sine curves from a few points: what 1 to 16 experts make of them."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
 
 from pinfactory import paper
-from pinfactory.experiments.experiment import Measure, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results
 from pinfactory.experiments.methods import Method, choose_pieces, compare_methods
 from pinfactory.meta import MetaSpecialistRegressor
 from pinfactory.meta.tasks import Sinusoids
@@ -38,7 +38,7 @@ STEPS_LEARNING, STEPS_AFTER = 5, 10
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Presets):
     """Numbers of experts and points, and how long to learn.
 
     Attributes
@@ -62,26 +62,18 @@ class Settings:
     rate_bits: tuple[float, ...] = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0)
     resolution: int = 60
 
-    @classmethod
-    def quick(cls, **changes: Any) -> "Settings":
-        """Return few points, little training and no MAML."""
-        small: dict[str, Any] = {
-            "seeds": 2,
-            "n_experts": (1, 2, 4),
-            "shots": (10,),
-            "rules": ("none", "last_layer"),
-            "maml": (),
-            "steps": 600,
-            "n_tasks": 1000,
-            "rate_bits": (0.5, 1.0, 2.0),
-            "resolution": 40,
-        }
-        return cls(**small | changes)
-
-    @classmethod
-    def paper(cls, **changes: Any) -> "Settings":
-        """Return all numbers of experts and points."""
-        return cls(**changes)
+    # Few points, little training and no MAML.
+    QUICK: ClassVar[Mapping[str, Any]] = {
+        "seeds": 2,
+        "n_experts": (1, 2, 4),
+        "shots": (10,),
+        "rules": ("none", "last_layer"),
+        "maml": (),
+        "steps": 600,
+        "n_tasks": 1000,
+        "rate_bits": (0.5, 1.0, 2.0),
+        "resolution": 40,
+    }
 
 
 def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
