@@ -15,6 +15,8 @@ from .families import Categorical, Family
 from .hierarchy import Decision
 
 BITS_PER_NAT = 1.4426950408889634
+# An expert with a smaller share of the inputs is idle: explanations leave it out.
+IDLE = 0.001
 
 
 class Information(eqx.Module):
@@ -59,6 +61,12 @@ class Information(eqx.Module):
             lambda leaf: np.asarray(leaf, float) if np.ndim(leaf) else float(leaf), self
         )
 
+    @property
+    def in_use(self) -> np.ndarray:
+        """The numbers of the experts that are not idle."""
+        share = np.ravel(self.responsibility)
+        return np.flatnonzero(share >= min(IDLE, share.max()))
+
     def __repr__(self) -> str:
         if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(self)):
             return super().__repr__()
@@ -72,7 +80,7 @@ class Information(eqx.Module):
             f"  as many as {told.effective_experts:.2f} equally busy experts of {len(share)}",
             *(f"  I({name}; M) {value:.3f}" for name, value in told.about.items()),
             "  expert   share    bits",
-            *(f"  {m:6d} {share[m]:7.3f} {bits[m]:7.3f}" for m in range(len(share))),
+            *(f"  {m:6d} {share[m]:7.3f} {bits[m]:7.3f}" for m in told.in_use),
         ]
         return "\n".join(rows)
 

@@ -1,0 +1,58 @@
+"""Run the code of pages and compare what it prints: `python tools/run_pages.py [--write] PAGE …`.
+
+The Python blocks of a page run one after the other in one namespace. A block of kind `text` right
+below one is what that block has to print; `--write` fills it in.
+"""
+
+import argparse
+import contextlib
+import io
+import os
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+BLOCK = re.compile(
+    r"^```python\n(?P<code>.*?)^```\n(?P<gap>\n+```text\n(?P<printed>.*?)^```\n)?",
+    re.DOTALL | re.MULTILINE,
+)
+
+
+def run_page(text: str) -> str:
+    """Return the page with what its blocks really print, where it shows what they print."""
+    namespace: dict[str, object] = {}
+
+    def run(found: re.Match[str]) -> str:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(found["code"], "<block of a page>", "exec"), namespace)
+        if found["gap"] is None:
+            return found[0]
+        return f"```python\n{found['code']}```\n\n```text\n{printed.getvalue()}```\n"
+
+    return BLOCK.sub(run, text)
+
+
+def main() -> int:
+    """Run the command; return its exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("pages", nargs="+", type=Path)
+    parser.add_argument("--write", action="store_true", help="write what is printed into the page")
+    asked = parser.parse_args()
+    os.environ.setdefault("MPLBACKEND", "agg")
+    wrong = 0
+    for page in (path.resolve() for path in asked.pages):
+        before = page.read_text(encoding="utf-8")
+        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+            after = run_page(before)
+        if asked.write:
+            page.write_text(after, encoding="utf-8")
+        elif before != after:
+            print(f"{page} does not show what its code prints", file=sys.stderr)
+            wrong += 1
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
