@@ -4,6 +4,8 @@ import sys
 from importlib import import_module
 from importlib.metadata import version
 
+import numpy as np
+import pandas
 import pytest
 
 from pinfactory.cli import main
@@ -88,6 +90,7 @@ def test_list_says_what_there_is_and_what_it_needs(toys, capsys):
         (["whitening"], "whitening cannot run here: it needs tin"),
         (["--seeds", "0"], "--seeds must be at least 1, but got 0"),
         (["--jobs", "0"], "--jobs must be at least 1, but got 0"),
+        (["squares", "--method", "both"], "--method must be ours for squares, but got both"),
     ],
 )
 def test_a_wrong_value_is_one_line_on_stderr(toys, tmp_path, capsys, arguments, message):
@@ -141,3 +144,41 @@ def test_help_imports_nothing_heavy():
         "sys.exit(bool({'jax', 'matplotlib', 'sklearn'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", script], stdout=subprocess.DEVNULL).returncode == 0
+
+
+def test_sweep_writes_a_table_and_names_what_failed(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("TOY_FOLDER", str(tmp_path))
+    (tmp_path / "trouble 1").write_text("raise")
+    order = ["sweep", "toys.swept:root", "--grid", "n=0:3", "--set", "power=2", "--jobs", "1"]
+    assert main([*order, "--out", str(tmp_path / "new")]) == 1
+    printed = capsys.readouterr()
+    assert "FAILED n=1: RuntimeError: no wire left" in printed.err
+    (tmp_path / "trouble 1").unlink()
+    assert main([*order, "--out", str(tmp_path / "new")]) == 0
+    table = pandas.read_csv(tmp_path / "new" / "results.csv")
+    assert list(table["root"]) == [0, 1, 4]
+    assert (tmp_path / "computed").read_text().split() == ["0", "2", "1"]
+
+
+def test_sweep_fits_an_estimator_to_a_table(tmp_path, capsys):
+    x = np.arange(20.0)
+    pandas.DataFrame({"x": x, "y": 2 * x, "z": x**2}).to_csv(tmp_path / "table.csv", index=False)
+    order = ["sweep", "sklearn.linear_model:Ridge", "--grid", "alpha=0", "--jobs", "1"]
+    order += ["--data", str(tmp_path / "table.csv"), "--out", str(tmp_path)]
+    assert main([*order, "--column", "y"]) == 0
+    assert pandas.read_csv(tmp_path / "results.csv")["score"][0] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["toys.swept:none", "--grid", "n=1"], "no attribute 'none'"),
+        (["toys.nowhere:root", "--grid", "n=1"], "No module named"),
+        (["toys.swept:root", "--grid", "n"], "must be like beta_selector=1,5,25"),
+        (["toys.swept:root", "--grid", "n=1", "--data", "x.csv"], "are for estimators"),
+        (["SpecialistRegressor", "--grid", "beta_selector=1"], "give --data"),
+    ],
+)
+def test_sweep_refuses_with_a_reason(arguments, message, tmp_path, capsys):
+    assert main(["sweep", *arguments, "--out", str(tmp_path)]) == 2
+    assert message in capsys.readouterr().err
