@@ -16,11 +16,20 @@ ROOT = Path(__file__).resolve().parent.parent / "src" / "pinfactory"
 LAYERS = (
     ("cli", "__main__"),
     ("experiments", "report"),
-    ("baselines",),
-    ("estimators", "meta", "rl", "density", "sweep", "tables"),
+    ("baselines", "paper"),
+    ("estimators", "meta", "rl", "density", "sweep"),
     ("base",),
-    ("callbacks", "settings", "persistence", "networks", "plotting", "recurrent", "vision"),
-    ("allocation", "environment"),
+    (
+        "callbacks",
+        "settings",
+        "persistence",
+        "networks",
+        "plotting",
+        "recurrent",
+        "vision",
+        "tables",
+    ),
+    ("allocation", "environment", "formats"),
     ("core",),
 )
 LONGEST_FUNCTION, LONGEST_FILE = 60, 300

@@ -11,6 +11,7 @@ from sklearn.utils import check_random_state
 
 from pinfactory.core.constraints import Budget, Fixed, Resource, Scheduled
 from pinfactory.persistence import check_scale, dotted_name
+from pinfactory.tables import Encoding, Rules
 
 Beta = float | Scheduled
 Option = TypeVar("Option")
@@ -78,6 +79,10 @@ def stored(value: Any) -> Any:
     """Return a setting, or a plain attribute, as values for a file."""
     if isinstance(value, StandardScaler):
         return {"scaler": (value.mean_, value.scale_)}
+    if isinstance(value, Encoding):
+        return {"encoding": value.to_plain()}
+    if isinstance(value, Rules):
+        return {"rules": value.to_plain()}
     if isinstance(value, Scheduled):
         numbers = (value.start.item(), value.end.item(), value.steps.item())
         return {"scheduled": (*numbers, value.shape)}
@@ -91,6 +96,10 @@ def restored(value: Any) -> Any:
     """Return a setting or attribute from the values in a file."""
     if isinstance(value, dict) and "scheduled" in value:
         return Scheduled(*value["scheduled"])
+    if isinstance(value, dict) and "encoding" in value:
+        return Encoding.from_plain(value["encoding"])
+    if isinstance(value, dict) and "rules" in value:
+        return Rules.from_plain(value["rules"])
     if isinstance(value, dict) and "scaler" in value:
         scaler = StandardScaler()
         scaler.mean_, scaler.scale_ = value["scaler"]

@@ -1,7 +1,16 @@
+import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
-from pinfactory.rl.normalise import MAX_DEVIATION, Moments, discounted_rewards
+from pinfactory.core.constraints import UtilityScale
+from pinfactory.rl.normalise import (
+    MAX_DEVIATION,
+    Moments,
+    discounted_rewards,
+    scale_returns,
+    start_scale,
+)
 
 
 def test_moments_over_batches_are_those_of_all_rows(rng: np.random.Generator) -> None:
@@ -48,3 +57,24 @@ def test_rewards_so_far_are_discounted_and_start_anew_with_the_episode(
     last, actual = discounted_rewards(*map(jnp.asarray, (reward, done, start)), jnp.asarray(0.9))
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(last, so_far, rtol=1e-5, atol=1e-6)
+
+
+def test_the_scale_of_returns_forgets_what_they_were_in_the_beginning(
+    rng: np.random.Generator,
+) -> None:
+    # Such as returns that grow while an agent learns.
+    deviations = np.repeat([1.0, 10.0], 500)[:, None, None]
+    rewards = jnp.asarray(deviations * rng.normal(size=(1000, 1, 200)), jnp.float32)
+
+    def take_in(scale: UtilityScale, rewards: jax.Array) -> tuple[UtilityScale, jax.Array]:
+        never, ones = jnp.zeros((1, 200), bool), jnp.ones((1, 200))
+        scaling = scale_returns(scale, rewards, never, jnp.zeros(200), jnp.zeros(()), ones)
+        return scaling.scale, scaling.unit
+
+    unit = jax.lax.scan(take_in, start_scale(), rewards)[1][-1]
+    assert unit == pytest.approx(0.1, rel=0.05)
+
+
+def test_observations_are_not_even_clipped_before_anything_was_seen() -> None:
+    far = jnp.array([[1000.0, -50.0]])
+    np.testing.assert_array_equal(Moments.start(2)(far), far)

@@ -28,8 +28,7 @@ from pinfactory.environment import with_library_settings
 from pinfactory.meta.build import headed
 from pinfactory.meta.evaluation import Evaluation, score_tasks, task_score
 from pinfactory.meta.experts import HeadedNetwork
-from pinfactory.meta.sampling import image_samples, sample_tasks
-from pinfactory.meta.source import TaskBatches, TaskSource
+from pinfactory.meta.source import TaskBatches, TaskSource, image_samples, sample_tasks
 from pinfactory.meta.tasks import Episode, Samples, Tasks
 from pinfactory.vision import FourBlocks, OneBlock
 

@@ -46,7 +46,6 @@ class Planner(eqx.Module):
     horizon: int = eqx.field(static=True)
     plans: int = eqx.field(static=True)
     inner_rate: Float[Array, ""]
-    learning_rate: Float[Array, ""]
     temperature: Float[Array, ""]
 
     @property

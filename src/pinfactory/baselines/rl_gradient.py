@@ -26,12 +26,11 @@ from pinfactory import settings as check
 from pinfactory.callbacks import Callbacks
 from pinfactory.core.constraints import UtilityScale
 from pinfactory.core.hierarchy import FamilyExpert, pick
+from pinfactory.core.learning import Learner, State
 from pinfactory.core.training import Progress, Run
 from pinfactory.networks import mlp, relu
 from pinfactory.rl.actions import Actions, env_actions
-from pinfactory.rl.advantages import compute_advantages
 from pinfactory.rl.base import Agent, settings_of
-from pinfactory.rl.critics import Critics
 from pinfactory.rl.envs import Env, replicate
 from pinfactory.rl.evaluate import (
     EpisodeResults,
@@ -41,11 +40,12 @@ from pinfactory.rl.evaluate import (
     start_episodes,
 )
 from pinfactory.rl.meta import TaskFamily
-from pinfactory.rl.normalise import Moments, scale_returns
-from pinfactory.rl.optimise import gradient_steps, init_optimiser
+from pinfactory.rl.normalise import Moments, scale_returns, start_scale
+from pinfactory.rl.optimise import OPTIMISER, learn_batches
 from pinfactory.rl.policy import ActionSample, apply_experts, sample_action
 from pinfactory.rl.ppo import clipped_surrogate
 from pinfactory.rl.rollout import RolloutState, Trajectory, rollout, uniforms
+from pinfactory.rl.values import Critics, compute_advantages
 
 CRITIC_STEPS = 8
 
@@ -53,12 +53,16 @@ CRITIC_STEPS = 8
 class GradientState(eqx.Module):
     """What all tasks share. The first critic is for θ, the second for θ'."""
 
-    policy: FamilyExpert
-    critics: Critics
+    learned: State[FamilyExpert]
+    learned_critics: State[Critics]
     observations: Moments
     scale: UtilityScale
     actions: Actions
-    optimisers: tuple[optax.OptState, ...]
+
+    @property
+    def policy(self) -> FamilyExpert:
+        """θ."""
+        return self.learned.model
 
 
 class Experience(NamedTuple):
@@ -131,9 +135,9 @@ class GradientAdaptation(Agent):
         self.history_: list[Progress] = []
         self._learner = GradientLearner(
             family.env, self.ratios, outer_steps, n_steps,
-            *map(jnp.float32, (inner_rate, learning_rate, gamma, gae_lambda, clip_range, kl_coef)),
+            *map(jnp.float32, (inner_rate, gamma, gae_lambda, clip_range, kl_coef)),
         )  # fmt: skip
-        initial = _build_state(family.env, hidden, jax.random.key(seed))
+        initial = self._learner.init(hidden, learning_rate, jax.random.key(seed))
         self._run: Run = self._start_run(initial, jnp.asarray(0))
         self._random = np.random.default_rng(seed)
 
@@ -224,7 +228,6 @@ class GradientLearner(eqx.Module):
     outer_steps: int = eqx.field(static=True)
     n_steps: int = eqx.field(static=True)
     inner_rate: Float[Array, ""]
-    learning_rate: Float[Array, ""]
     gamma: Float[Array, ""]
     gae_lambda: Float[Array, ""]
     clip_range: Float[Array, ""]
@@ -246,26 +249,34 @@ class GradientLearner(eqx.Module):
         raw_after = self.gather(second_key, state, tasks, adapted)
         after = self.experience(state, raw_after, 1)
 
-        (policy,), (policy_optimiser,), _ = gradient_steps(
-            lambda parts, _: (self.loss(parts[0], before, after), None),
-            (state.policy,), state.optimisers[:1], (self.learning_rate,), n_steps=self.outer_steps,
-        )  # fmt: skip
-
-        def critic_loss(parts: tuple[Critics], _: None) -> tuple[Float[Array, ""], None]:
-            errors = [
-                jnp.mean(optax.huber_loss(_value(parts[0], e.x)[..., i], e.target))
-                for i, e in enumerate((before, after))
-            ]
-            return errors[0] + errors[1], None
-
-        (critics,), (critic_optimiser,), _ = gradient_steps(
-            critic_loss,
-            (state.critics,), state.optimisers[1:], (self.learning_rate,), n_steps=CRITIC_STEPS,
-        )  # fmt: skip
+        learned, critics = (
+            learn_batches(learner, key, part, (before, after), n_steps)[0]
+            for learner, part, n_steps in (
+                (Learner(self.loss, OPTIMISER), state.learned, self.outer_steps),
+                (Learner(critic_loss, OPTIMISER), state.learned_critics, CRITIC_STEPS),
+            )
+        )
         seen = state.observations.update(raw.observation).update(raw_after.observation)
-        optimisers = (policy_optimiser, critic_optimiser)
-        new = GradientState(policy, critics, seen, scaling.scale, state.actions, optimisers)
+        new = GradientState(learned, critics, seen, scaling.scale, state.actions)
         return new, Info(jnp.mean(raw.reward), jnp.mean(raw_after.reward))
+
+    def init(
+        self, hidden: tuple[int, ...], learning_rate: float, key: Key[Array, ""]
+    ) -> GradientState:
+        """Return the state before the first iteration."""
+        n_inputs, actions = len(self.env.observation_space.low), env_actions(self.env.action_space)
+        policy_key, critic_key = jax.random.split(key)
+        network = mlp(n_inputs, actions.n_outputs, hidden, relu, key=policy_key)
+        critics = Critics.build(critic_key, 2, lambda key: mlp(n_inputs, 1, hidden, relu, key=key))
+        return GradientState(
+            Learner(self.loss, OPTIMISER).init(
+                FamilyExpert(network, actions), learning_rate=learning_rate
+            ),
+            Learner(critic_loss, OPTIMISER).init(critics, learning_rate=learning_rate),
+            Moments.start(n_inputs),
+            start_scale(),
+            actions,
+        )
 
     def gather(
         self, key: Key[Array, ""], state: GradientState, tasks: PyTree, policies: PyTree
@@ -291,7 +302,9 @@ class GradientLearner(eqx.Module):
         """Return experience with advantages, normalised over all tasks."""
         x = state.observations(trajectory.observation)
         next_x = state.observations(trajectory.next_observation)
-        value, next_value = (_value(state.critics, states)[..., critic] for states in (x, next_x))
+        value, next_value = (
+            _value(state.learned_critics.model, states)[..., critic] for states in (x, next_x)
+        )
         done = trajectory.done.at[-1].set(True)
         advantage = compute_advantages(
             state.scale(trajectory.reward), value, next_value,
@@ -312,8 +325,14 @@ class GradientLearner(eqx.Module):
         gradient = eqx.filter_grad(gain)(policy)
         return eqx.apply_updates(policy, jax.tree.map(lambda g: self.inner_rate * g, gradient))
 
-    def loss(self, policy: FamilyExpert, before: Experience, after: Experience) -> Float[Array, ""]:
-        """Return minus the outer objective."""
+    def loss(
+        self,
+        policy: FamilyExpert,
+        state: State,
+        batch: tuple[Experience, Experience],
+        key: Key[Array, ""],
+    ) -> tuple[Float[Array, ""], tuple[None, None]]:
+        """Return minus the outer objective, for `pinfactory.core.learning.Learner`."""
 
         def one(before: Experience, after: Experience) -> Float[Array, ""]:
             adapted = self.adapt(policy, before)
@@ -326,7 +345,21 @@ class GradientLearner(eqx.Module):
             divergence = jnp.mean(before.sample.answer.kl(jax.vmap(policy)(before.x)))
             return self.kl_coef * divergence - jnp.mean(gain)
 
-        return jnp.mean(jax.vmap(one, in_axes=1)(before, after))
+        return jnp.mean(jax.vmap(one, in_axes=1)(*batch)), (None, None)
+
+
+def critic_loss(
+    critics: Critics,
+    state: State,
+    batch: tuple[Experience, Experience],
+    key: Key[Array, ""],
+) -> tuple[Float[Array, ""], tuple[None, None]]:
+    """Return Huber's loss of both critics."""
+    errors = [
+        jnp.mean(optax.huber_loss(_value(critics, e.x)[..., i], e.target))
+        for i, e in enumerate(batch)
+    ]
+    return errors[0] + errors[1], (None, None)
 
 
 @eqx.filter_jit
@@ -371,18 +404,3 @@ def _copies(policy: FamilyExpert, n: int) -> FamilyExpert:
     """Return n copies of a policy, along a leading axis."""
     arrays, static = eqx.partition(policy, eqx.is_array)
     return eqx.combine(replicate(arrays, n), static)
-
-
-def _build_state(env: Env, hidden: tuple[int, ...], key: Key[Array, ""]) -> GradientState:
-    n_inputs, actions = len(env.observation_space.low), env_actions(env.action_space)
-    policy_key, critic_key = jax.random.split(key)
-    policy = FamilyExpert(mlp(n_inputs, actions.n_outputs, hidden, relu, key=policy_key), actions)
-    critics = Critics.build(critic_key, 2, lambda key: mlp(n_inputs, 1, hidden, relu, key=key))
-    return GradientState(
-        policy,
-        critics,
-        Moments.start(n_inputs),
-        UtilityScale(momentum=jnp.asarray(0.99)),
-        actions,
-        (init_optimiser(policy), init_optimiser(critics)),
-    )

@@ -16,12 +16,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from pinfactory import settings as check
 from pinfactory.callbacks import Callbacks
 from pinfactory.core.hierarchy import pick
+from pinfactory.core.learning import Learner, State
 from pinfactory.core.training import Progress, Run
 from pinfactory.networks import mlp, relu
 from pinfactory.rl.base import Agent, settings_of
@@ -35,20 +35,13 @@ from pinfactory.rl.evaluate import (
 )
 from pinfactory.rl.meta import TaskFamily
 from pinfactory.rl.normalise import Moments
-from pinfactory.rl.optimise import gradient_steps, init_optimiser
+from pinfactory.rl.optimise import OPTIMISER, learn_batches
 from pinfactory.rl.rollout import RolloutState, rollout, uniforms
 
 from .planning import Model, Planner, PlannerState
 
 # Segments of experience in a minibatch.
 BATCH_SIZE = 64
-
-
-class ModelState(eqx.Module):
-    """The model and its optimiser."""
-
-    model: Model
-    optimiser: optax.OptState
 
 
 class ModelData(NamedTuple):
@@ -124,12 +117,13 @@ class GrBAL(Agent):
         self.history_: list[Progress] = []
         self.planner = Planner(
             family.env, n_steps, window, horizon, plans,
-            *map(jnp.float32, (inner_rate, learning_rate, temperature)),
+            *map(jnp.float32, (inner_rate, temperature)),
         )  # fmt: skip
         o, a = len(family.env.observation_space.low), len(space.low)
         network = mlp(o + a, o + 1, hidden, relu, key=jax.random.key(seed))
-        model = Model(network, Moments.start(o + a), Moments.start(o + 1))
-        state = ModelState(model, init_optimiser(network))
+        moments = (Moments.start(o + a), Moments.start(o + 1))
+        self._learner = ModelLearner(self.planner)
+        state = self._learner.learner.init(network, moments, learning_rate=learning_rate)
         self._run: Run = self._start_run(state, jnp.asarray(0))
         self._random = np.random.default_rng(seed)
         # Inputs, outputs, and where episodes ended: time comes first, then all tasks so far.
@@ -140,8 +134,8 @@ class GrBAL(Agent):
         )
 
     @property
-    def state_(self) -> ModelState:
-        """All that has been learned."""
+    def state_(self) -> State:
+        """All that has been learned: the network, and the moments of what it sees and predicts."""
         return pick(self._run.state, 0)
 
     @property
@@ -157,7 +151,7 @@ class GrBAL(Agent):
         Callbacks are those of `MetaSpecialistAgent.learn`.
         """
         self._train(
-            ModelLearner(self.planner),
+            self._learner,
             self._run,
             self._gather,
             steps=int(self._run.step) + check.integer("iterations", iterations, 1),
@@ -179,12 +173,14 @@ class GrBAL(Agent):
         family = self.family if tasks is None else tasks
         params = family.draw(np.random.default_rng([self.seed, 1, seed]), n_tasks)
         limit, key = episode_limit(family.env), jax.random.key(seed)
-        results = _play(self.planner, self.state_.model, key, params, jnp.asarray(adapting), limit)
+        results = _play(
+            self.planner, _model(self.state_), key, params, jnp.asarray(adapting), limit
+        )
         return EpisodeResults(*map(np.asarray, results))
 
     def _gather(self, run: Run) -> ModelData:
         """Plan in new tasks, and return what the model learns from next."""
-        model = pick(run.state, 0).model
+        model = _model(pick(run.state, 0))
         key = jax.random.fold_in(jax.random.key(self.seed), self.num_timesteps)
         tasks = self.family.draw(self._random, self.n_tasks)
         at_random = jnp.asarray(self.num_timesteps == 0)
@@ -207,42 +203,48 @@ class GrBAL(Agent):
         return f"{type(self.family).__name__} of {type(self.family.env).__name__}"
 
 
+class ModelLoss(eqx.Module):
+    """The error of a model that an inner step has adapted, on the transitions that follow."""
+
+    planner: Planner
+
+    def __call__(
+        self, network: Any, state: State, batch: tuple[Array, ...], key: Key[Array, ""]
+    ) -> tuple[Float[Array, ""], tuple[Any, Float[Array, ""]]]:
+        planner, window = self.planner, self.planner.window
+        model = Model(network, *state.constraints)
+
+        def one(x: Array, y: Array, weight: Array) -> Float[Array, ""]:
+            adapted = planner.adapt(model, x[:window], y[:window], weight[:window])
+            errors = jax.vmap(adapted)(model.inputs(x[window:])) - model.outputs(y[window:])
+            return jnp.sum(weight[window:] * jnp.mean(errors**2, axis=-1)) / window
+
+        error = jnp.mean(jax.vmap(one)(*batch))
+        return error, (state.constraints, error)
+
+
 class ModelLearner(eqx.Module):
     """A learner for `pinfactory.core.training.train`: gradient steps through the inner one."""
 
     planner: Planner
 
-    def step(
-        self, key: Key[Array, ""], state: ModelState, data: ModelData
-    ) -> tuple[ModelState, Info]:
+    @property
+    def learner(self) -> Learner:
+        """What takes the gradient steps; its constraints are the moments."""
+        return Learner(ModelLoss(self.planner), OPTIMISER)
+
+    def step(self, key: Key[Array, ""], state: State, data: ModelData) -> tuple[State, Info]:
         """Take one gradient step for every batch of segments."""
-        planner, window = self.planner, self.planner.window
-        model = eqx.tree_at(
-            lambda m: (m.inputs, m.outputs),
-            state.model,
-            (state.model.inputs.update(data.x), state.model.outputs.update(data.y)),
-        )
+        inputs, outputs = state.constraints
+        moments = (inputs.update(data.x), outputs.update(data.y))
+        state = eqx.tree_at(lambda s: s.constraints, state, moments)
+        segments = (data.segment_x, data.segment_y, data.weight)
+        state, errors = learn_batches(self.learner, key, state, segments)
+        return state, Info(jnp.mean(errors))
 
-        def loss(parts: tuple[Any], batch: tuple[Array, Array, Array]) -> tuple[Array, Array]:
-            now = eqx.tree_at(lambda m: m.network, model, parts[0])
 
-            def one(x: Array, y: Array, weight: Array) -> Float[Array, ""]:
-                adapted = planner.adapt(now, x[:window], y[:window], weight[:window])
-                errors = jax.vmap(adapted)(model.inputs(x[window:])) - model.outputs(y[window:])
-                return jnp.sum(weight[window:] * jnp.mean(errors**2, axis=-1)) / window
-
-            error = jnp.mean(jax.vmap(one)(*batch))
-            return error, error
-
-        (network,), (optimiser,), errors = gradient_steps(
-            loss,
-            (model.network,),
-            (state.optimiser,),
-            (planner.learning_rate,),
-            (data.segment_x, data.segment_y, data.weight),
-        )
-        model = eqx.tree_at(lambda m: m.network, model, network)
-        return ModelState(model, optimiser), Info(jnp.mean(errors))
+def _model(state: State) -> Model:
+    return Model(state.model, *state.constraints)
 
 
 @eqx.filter_jit

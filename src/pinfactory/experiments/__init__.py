@@ -9,6 +9,7 @@ from ._registry import Listing, choose, discover
 from ._runner import Outcome, run
 from ._storage import read_checked, read_result
 from .experiment import Experiment, Kind, Measure, Results
+from .methods import Method, has_methods
 
 __all__ = [
     "Change",
@@ -16,12 +17,14 @@ __all__ = [
     "Kind",
     "Listing",
     "Measure",
+    "Method",
     "Outcome",
     "Results",
     "accept_result",
     "choose",
     "compare",
     "discover",
+    "has_methods",
     "read_accepted",
     "read_checked",
     "read_result",

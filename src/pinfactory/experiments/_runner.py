@@ -18,6 +18,7 @@ from pinfactory.sweep.store import Store
 from ._registry import Listing
 from ._work import Finish, Piece, Plan, perform
 from .experiment import Experiment, Measure
+from .methods import Method, has_methods
 
 Scale = Literal["quick", "paper"]
 
@@ -53,6 +54,7 @@ def run(
     *,
     scale: Scale = "quick",
     seeds: int | None = None,
+    method: Method = "ours",
     jobs: int | None = None,
     scheduler: Any = None,
     progress: bool = True,
@@ -74,6 +76,8 @@ def run(
         Which preset of the settings.
     seeds
         Number of seeds instead of the preset's.
+    method
+        Ours, the paper's to the letter, or both, where an experiment has both; else ours.
     jobs
         How many pieces run at a time; as many as there are cores by default. Experiments that
         measure time come last, one piece at a time.
@@ -86,7 +90,7 @@ def run(
         Called with every outcome as soon as there is one.
     """
     changes = {} if seeds is None else {"seeds": seeds}
-    works = [_Work.plan(listing, out, scale, changes) for listing in listings]
+    works = [_Work.plan(listing, out, scale, changes, method) for listing in listings]
     together = [work for work in works if not work.alone]
     alone = [work for work in works if work.alone]
     total = sum(len(work.pieces) for work in works)
@@ -130,9 +134,12 @@ class _Work:
     outcome: Outcome | None = None
 
     @classmethod
-    def plan(cls, listing: Listing, out: Path, scale: Scale, changes: Mapping[str, int]) -> "_Work":
+    def plan(
+        cls, listing: Listing, out: Path, scale: Scale, changes: Mapping[str, int], method: Method
+    ) -> "_Work":
         experiment = cast(Experiment, listing.experiment)
-        settings = getattr(experiment.Settings, scale)(**changes)
+        more = {"method": method} if has_methods(experiment) else {}
+        settings = getattr(experiment.Settings, scale)(**changes, **more)
         module = cast(str, experiment.__name__)  # type: ignore[attr-defined]
         code = dependencies(module, _COMPUTES)
         stamp = {"settings": asdict(settings), "versions": code.libraries, "source": code.digest}

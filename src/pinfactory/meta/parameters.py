@@ -12,7 +12,7 @@ from pinfactory.core.constraints import Scheduled
 from pinfactory.core.learning import State
 from pinfactory.core.training import Progress
 
-from .scaling import Scale
+from .source import Scale
 
 PARAMETERS = """n_experts : int, default=4
         How many experts there are. One is plain meta-learning without specialisation.
@@ -82,6 +82,9 @@ PARAMETERS = """n_experts : int, default=4
         How encodings of images are pooled over the samples of a class.
     autoencoder_iter : int, default=2000
         Training steps of the autoencoder, where there is one.
+    standardise : bool, default=True
+        Whether vectors and numerical targets are standardised, and utilities count in units of
+        their own deviation; if not, all are taken as they are.
     warm_start : bool, default=False
         Whether a second `fit` goes on from what the first has learned.
     verbose : bool, default=False
@@ -161,6 +164,7 @@ class MetaSettings(TaskLearner):
     embedding: Any = "auto"
     embedding_pool: str = "max"
     autoencoder_iter: int = 2000
+    standardise: bool = True
     warm_start: bool = False
     verbose: bool = False
     random_state: Any = None

@@ -72,6 +72,9 @@ _MODULES = {
     "MatchingNetworks": "pinfactory.baselines.metric",
     "PrototypicalNetworks": "pinfactory.baselines.metric",
     "PreTraining": "pinfactory.baselines.pretraining",
+    "paper.GradientMixture": "pinfactory.paper.density",
+    "paper.TaskClassifier": "pinfactory.paper.tasks",
+    "paper.TaskRegressor": "pinfactory.paper.tasks",
 }
 _Model = TypeVar("_Model")
 

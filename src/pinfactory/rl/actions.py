@@ -66,11 +66,15 @@ class BoxActions(Actions):
 
     Everything a hierarchy learns from, ratios of densities and divergences between them, is the
     same for u and a; the density of a itself is p(u) / |da/du|.
+
+    Not squashed, as in the paper, a = centre + half-width · u, which the environment clips, with a
+    log standard deviation that may be any number.
     """
 
     low: tuple[float, ...] = eqx.field(static=True)
     high: tuple[float, ...] = eqx.field(static=True)
     shape: tuple[int, ...] = eqx.field(static=True)
+    squash: bool = eqx.field(static=True, default=True)
 
     @property
     def n_outputs(self) -> int:
@@ -82,6 +86,8 @@ class BoxActions(Actions):
 
     def __call__(self, outputs: Float[Array, " k"]) -> Gaussian:
         mean, log_scale = jnp.split(outputs, 2, axis=-1)
+        if not self.squash:
+            return Gaussian(mean, log_scale)
         centre = 0.5 * (MAX_LOG_SCALE + MIN_LOG_SCALE)
         half = 0.5 * (MAX_LOG_SCALE - MIN_LOG_SCALE)
         # An output of zero means a log standard deviation of -0.5.
@@ -98,20 +104,22 @@ class BoxActions(Actions):
 
     def to_env(self, action: Float[Array, "*batch k"]) -> Float[Array, "..."]:
         bounded, centre, half = self._range()
-        squashed = centre + half * jnp.tanh(action)
-        return jnp.where(bounded, squashed, action).reshape(*action.shape[:-1], *self.shape)
+        inside = centre + half * (jnp.tanh(action) if self.squash else jnp.clip(action, -1.0, 1.0))
+        return jnp.where(bounded, inside, action).reshape(*action.shape[:-1], *self.shape)
 
     def from_env(self, action: Float[Array, "..."]) -> Float[Array, "*batch k"]:
         bounded, centre, half = self._range()
         flat = action.reshape(*action.shape[: action.ndim - len(self.shape)], -1)
-        # arctanh is infinite at the bounds themselves.
-        inside = jnp.clip((flat - centre) / half, -1.0 + 1e-6, 1.0 - 1e-6)
-        return jnp.where(bounded, jnp.arctanh(inside), flat)
+        own = (flat - centre) / half
+        if self.squash:  # arctanh is infinite at the bounds themselves
+            own = jnp.arctanh(jnp.clip(own, -1.0 + 1e-6, 1.0 - 1e-6))
+        return jnp.where(bounded, own, flat)
 
     def log_volume(self, action: Float[Array, "*batch k"]) -> Float[Array, "*batch"]:
         bounded, _, half = self._range()
         # log(1 − tanh²u) = 2 (log 2 − u − softplus(−2u)), exact where tanh is 1 in floats.
         slope = 2.0 * (jnp.log(2.0) - action - jnp.logaddexp(0.0, -2.0 * action))
+        slope = slope if self.squash else 0.0
         return jnp.sum(jnp.where(bounded, jnp.log(half) + slope, 0.0), axis=-1)
 
     def _range(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -1,5 +1,6 @@
 """The agent as users of Stable-Baselines3 know it."""
 
+import dataclasses
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,7 @@ from pinfactory.core.training import Progress, Run
 from pinfactory.environment import with_library_settings
 from pinfactory.persistence import register
 
-from .actions import ACTION_TYPES
+from .actions import ACTION_TYPES, BoxActions
 from .backends import make_backend
 from .base import StoredAgent, in_replicas, settings_of
 from .build import build_ppo, build_state
@@ -36,8 +37,9 @@ class SpecialistAgent(Predictor, StoredAgent):
 
     with rewards in units of the standard deviation of discounted returns, and information charged
     at (1 − γ) of its price per step, so that a β means the same whatever the scale of the reward
-    and the discount. That standard deviation is taken over the whole of training: as returns grow,
-    the price of information in units of the reward drifts with it.
+    and the discount. That standard deviation is of the last hundred updates or so: once returns
+    have settled, so has the price. With `units="reward"` rewards are what they are, and so is the
+    price. `pinfactory.paper.agent` has the paper's own settings.
 
     Parameters
     ----------
@@ -56,11 +58,14 @@ class SpecialistAgent(Predictor, StoredAgent):
     beta_selector, beta_expert
         β₁ and β₂: a number or a `pinfactory.Scheduled`, whose steps are minibatches.
     selector_bits, expert_bits
-        Budgets in bits, in place of β₁ and β₂.
+        Budgets in bits, in place of β₁ and β₂. `learn` warns if it missed one by more than 5 %.
     momentum_selector, momentum_expert
         Momentum of the running priors p(m) and p(a|m), per update.
-    learning_rate
-        Of Adam, at the start of `learn`; it falls linearly to a tenth.
+    learning_rate, final_learning_rate
+        Of Adam, at the start and at the end of `learn`, linear in between; the latter is a tenth
+        of the former if missing.
+    max_grad_norm
+        Gradients that are longer are shortened to this norm; `None` for no limit.
     batch_size, n_epochs
         How many steps an update learns from at once, and how often it goes through all of them.
     n_envs, n_steps
@@ -71,10 +76,21 @@ class SpecialistAgent(Predictor, StoredAgent):
         Steps for which a selected expert acts before the selector chooses again.
     critic
         `"shared"` for one critic of the full free energy, `"paper"` for one critic of the
-        selector and one for each expert.
+        selector and one for each expert, `"printed"` for the same where the selector climbs the
+        advantage of the expert who acted, as the paper prints it (it is zero on average once the
+        expert's critic is right, so that it cannot rank experts).
     update
         `"clipped"` for generalised advantages and PPO's clipped ratios, `"plain"` for one-step
         advantages and the plain policy gradient, as in the paper.
+    expectation
+        `"exact"` to charge the KL divergences of both stages, `"sampled"` for the log-ratios of the
+        sampled expert and action, as in the paper.
+    units
+        What a β is a price in: `"return"` (see above), or `"reward"`, as in the paper.
+    normalise
+        Whether observations and advantages are brought to mean 0 and deviation 1.
+    squash
+        Whether bounded actions are squashed by tanh; if not, they are clipped, as in the paper.
     max_episode_steps
         Steps after which an episode of training is truncated, with the critic's value for the
         rest; `None` for the environment's own limit. Lower ones keep starts among what is learned
@@ -130,6 +146,8 @@ class SpecialistAgent(Predictor, StoredAgent):
         momentum_selector: float = 0.9,
         momentum_expert: float = 0.9,
         learning_rate: float = 2e-3,
+        final_learning_rate: float | None = None,
+        max_grad_norm: float | None = 1.0,
         batch_size: int = 512,
         n_epochs: int = 8,
         n_envs: int = 64,
@@ -140,6 +158,10 @@ class SpecialistAgent(Predictor, StoredAgent):
         hold: int = 1,
         critic: str = "shared",
         update: str = "clipped",
+        expectation: str = "exact",
+        units: str = "return",
+        normalise: bool = True,
+        squash: bool = True,
         max_episode_steps: int | None = None,
         params: Any = None,
         capacity: int | None = None,
@@ -175,7 +197,10 @@ class SpecialistAgent(Predictor, StoredAgent):
             check.integer("n_envs", self._settings["n_envs"], 1),
             None if limit is None else check.integer("max_episode_steps", limit, 1),
         )
-        kind = (backend.observation_shape, backend.actions)
+        actions = backend.actions
+        if not self._settings["squash"] and isinstance(actions, BoxActions):
+            actions = dataclasses.replace(actions, squash=False)
+        kind = (backend.observation_shape, actions)
         if self._kind is not None and self._kind != kind:
             raise ValueError(
                 f"`env` must have observations of shape {self._kind[0]} and {self._kind[1]}, but "
@@ -184,7 +209,7 @@ class SpecialistAgent(Predictor, StoredAgent):
         ppo = build_ppo(self._settings, backend.n_envs)
         if self._initial is None:
             n_observation = math.prod(backend.observation_shape)
-            state = build_state(self._settings, n_observation, backend.actions, backend.n_envs)
+            state = build_state(self._settings, n_observation, actions, backend.n_envs)
         else:
             state = self.state_.resized(backend.n_envs, self.n_steps)
         self.env, self._backend, self._kind, self._ppo = env, backend, kind, ppo
@@ -243,6 +268,7 @@ class SpecialistAgent(Predictor, StoredAgent):
         except NonFiniteError as error:
             backend.raise_if_at_fault(learner, error)
             raise
+        self._warn_of_missed_budgets()
         return self
 
     def _prepared(self, n_iterations: int) -> Run:

@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import Array, Key, PyTree
 
 from pinfactory.core.failures import NonFiniteError
 from pinfactory.core.hierarchy import pick
@@ -18,10 +18,9 @@ from . import envs
 from .actions import env_actions
 from .errors import raise_fault
 from .evaluate import EpisodeResults, episode_limit, play_episodes
-from .learners import OnPolicyLearner
-from .policy import Policy, PolicyState
-from .ppo import PPO
-from .rollout import RolloutState, stagger
+from .policy import HierarchicalAction, Policy, PolicyState, n_noise
+from .ppo import PPO, Info
+from .rollout import RolloutState, Trajectory, rollout, stagger, uniforms
 from .state import AgentState
 
 # Gymnasium's environments that ours are equal to, number by number.
@@ -34,6 +33,44 @@ OURS = {
     f"pinfactory/{env.__name__}-v0": env
     for env in (*EQUIVALENT.values(), envs.CartPoleSwingUp, envs.DoublePendulumSwingUp)
 }
+
+
+# What a run keeps: the agent, and the state of the environments.
+State = tuple[AgentState, RolloutState]
+
+
+class OnPolicyLearner(eqx.Module):
+    """A step acts for `n_steps` steps in all environments, then learns from them.
+
+    The state of the environments is part of the state, so that a resumed run goes on as if it had
+    never stopped; the data are the parameters of the environments.
+    """
+
+    env: envs.Env
+    ppo: PPO
+    n_steps: int = eqx.field(static=True)
+
+    def step(self, key: Key[Array, ""], state: State, params: PyTree) -> tuple[State, Info]:
+        """Act for `n_steps` steps in every environment, and learn."""
+        agent, environments = state
+        act_key, learn_key = jax.random.split(key)
+        environments, trajectory = self.act(act_key, agent, environments, params)
+        agent, info = self.ppo.step(learn_key, agent, (trajectory, environments.statistics))
+        return (agent, environments), info
+
+    def act(
+        self, key: Key[Array, ""], agent: AgentState, environments: RolloutState, params: PyTree
+    ) -> tuple[RolloutState, Trajectory]:
+        """Return the environments after `n_steps` steps, and what happened."""
+        env_key, noise_key = jax.random.split(key)
+        actions = agent.policy.actions
+        n_envs = len(environments.starts)
+        noise = uniforms(noise_key, (self.n_steps, n_envs, n_noise(actions)))
+
+        def to_env(decision: HierarchicalAction) -> Array:
+            return actions.to_env(decision.action)
+
+        return rollout(self.env, env_key, params, environments, agent.policy.act, to_env, noise)
 
 
 class JaxBackend:
@@ -57,7 +94,7 @@ class JaxBackend:
         self.actions = env_actions(env.action_space)
         self.observation_shape = env.observation_space.shape
 
-    def initial_state(self, seed: int, agent: AgentState) -> tuple[AgentState, RolloutState]:
+    def initial_state(self, seed: int, agent: AgentState) -> State:
         """Return what a run keeps: the agent, and the state of the environments."""
         env = self._training_env
         start = RolloutState.start(
@@ -66,7 +103,7 @@ class JaxBackend:
         return agent, stagger(start, env, seed)
 
     @staticmethod
-    def agent_state(state: tuple[AgentState, RolloutState]) -> AgentState:
+    def agent_state(state: State) -> AgentState:
         """Return the agent in what a run keeps."""
         return state[0]
 

@@ -25,6 +25,7 @@ from pinfactory.callbacks import (
 from pinfactory.core.batches import Batches
 from pinfactory.core.failures import NonFiniteError
 from pinfactory.core.hierarchy import stack
+from pinfactory.core.information import Information
 from pinfactory.core.training import Callback, Progress, Run, Steps, TrainingInterrupted, train
 from pinfactory.persistence import load, save_model
 
@@ -33,6 +34,8 @@ from .callbacks import History, KeepState, Reports
 # Settings of this session that a file does not keep.
 SESSION = ("verbose", "tensorboard_log")
 BETAS = ("beta_selector", "beta_expert")
+# A budget in bits is met if it is missed by no more than this part of it.
+BUDGET_TOLERANCE = 0.05
 
 
 class Agent:
@@ -45,6 +48,7 @@ class Agent:
     """
 
     history_: list[Progress]
+    information_: Information
     _settings: dict[str, Any]
     _run: Run | None
 
@@ -126,6 +130,24 @@ class Agent:
                 f"{type(self).__name__}: {stop}; what was learned until then is kept.", stacklevel=3
             )
             raise
+
+    def _warn_of_missed_budgets(self) -> None:
+        """Warn of a budget in bits that was missed by more than a twentieth, and by how much."""
+        asked_for = {
+            stage: self._settings[f"{stage}_bits"]
+            for stage in ("selector", "expert")
+            if self._settings[f"{stage}_bits"] is not None
+        }
+        for stage, asked in asked_for.items():
+            information = self.information_
+            bits = information.selectors[0] if stage == "selector" else information.experts
+            if not abs(bits - asked) <= BUDGET_TOLERANCE * asked:
+                why = " the stage has no use for more, or" if bits < asked else ""
+                warnings.warn(
+                    f"{type(self).__name__}: `{stage}_bits` is {asked:.3g}, but {bits:.3g} bits "
+                    f"were reached:{why} learning was too short.",
+                    stacklevel=3,
+                )
 
     def _resumed(self, run: Run, checkpoint: str | Path | None) -> Run:
         """Return the run of a checkpoint if there is one."""

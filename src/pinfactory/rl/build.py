@@ -1,27 +1,31 @@
 """From settings to the initial state of an agent, and to the way it learns."""
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 from jaxtyping import Array
 
 from pinfactory import networks
 from pinfactory import settings as check
-from pinfactory.core.constraints import Priors, Resource
-from pinfactory.core.hierarchy import FamilyExpert, Hierarchy, assemble
+from pinfactory.core.constraints import Budget, Priors, Resource
+from pinfactory.core.hierarchy import FamilyExpert, Hierarchy, assemble, zeros_like
 
 from .actions import Actions
-from .critics import Critics
 from .normalise import Moments
+from .optimise import clipped_adam, init_optimiser
 from .policy import Policy
 from .ppo import PPO
 from .state import AgentState, Hyperparameters
+from .values import Critics
 
-# The last learning rate of a call of `learn`, as a share of the first.
+# The last learning rate of a call of `learn`, as a share of the first, if no other is asked for.
 FINAL_RATE = 0.1
 Settings = Mapping[str, Any]
 
@@ -30,11 +34,23 @@ def build_ppo(settings: Settings, n_envs: int) -> PPO:
     """Return how an agent learns from `n_envs` environments."""
     batch = check.integer("batch_size", settings["batch_size"], 1)
     clipped = check.choice("update", settings["update"], ("clipped", "plain")) == "clipped"
+    sampled = check.choice("expectation", settings["expectation"], ("exact", "sampled"))
     return PPO(
-        check.choice("critic", settings["critic"], ("shared", "paper")),
+        check.choice("critic", settings["critic"], ("shared", "paper", "printed")),
         clipped,
+        sampled == "sampled",
+        check.choice("units", settings["units"], ("return", "reward")),
+        bool(check.choice("normalise", settings["normalise"], (True, False))),
+        _build_optimiser(settings),
         check.integer("n_epochs", settings["n_epochs"], 1) if clipped else 1,
         min(batch, n_envs * check.integer("n_steps", settings["n_steps"], 1)),
+    )
+
+
+def _build_optimiser(settings: Settings) -> optax.GradientTransformation:
+    norm = settings["max_grad_norm"]
+    return clipped_adam(
+        None if norm is None else check.number("max_grad_norm", norm, 0.0, open_low=True)
     )
 
 
@@ -46,14 +62,15 @@ def build_state(
     n_experts, capacity = settings["n_experts"], settings["capacity"]
     capacity = n_experts if capacity is None else check.integer("capacity", capacity, n_experts)
     hierarchy = _build_hierarchy(key, settings, n_observation, actions, capacity)
-    like = jax.tree.map(
-        lambda leaf: jax.device_put(np.zeros(leaf.shape, leaf.dtype)),
-        eqx.filter_eval_shape(hierarchy, jax.ShapeDtypeStruct((n_observation,), np.float32)),
-    )
+    one = jax.ShapeDtypeStruct((n_observation,), np.float32)
+    like = zeros_like(eqx.filter_eval_shape(hierarchy, one))
     hidden = check.sizes("critic_hidden", settings["critic_hidden"])
 
+    # Where rewards change their unit, their part of a value is apart from that of information.
+    n_parts = 2 if settings["units"] == "return" else 1
+
     def critic(key: Array) -> Any:
-        return networks.mlp(n_observation, 1, hidden, networks.tanh, key=key)
+        return networks.mlp(n_observation, n_parts, hidden, networks.tanh, key=key)
 
     n_critics = 1 if settings["critic"] == "shared" else 1 + capacity
     hold = jax.device_put(np.int32(check.integer("hold", settings["hold"], 1)))
@@ -61,11 +78,13 @@ def build_state(
         real(check.number(name, settings[name], 0.0, 1.0))
         for name in ("momentum_selector", "momentum_expert")
     )
+    critics = Critics.build(jax.random.fold_in(key, 1), n_critics, critic)
     return AgentState.start(
         Policy(hierarchy, Moments.start(n_observation), hold, actions),
-        Critics.build(jax.random.fold_in(key, 1), n_critics, critic),
+        critics,
         Priors.running(like, *momenta),
         build_resources(settings),
+        init_optimiser((hierarchy, critics), _build_optimiser(settings)),
         _build_hyperparameters(settings),
         n_envs,
         settings["n_steps"],
@@ -95,18 +114,31 @@ def _build_hierarchy(
 def build_resources(settings: Settings) -> tuple[Resource, Resource]:
     """Return the resources of selector and experts."""
     max_bits = math.log2(settings["n_experts"])
-    return (
+    selector, expert = (
         check.resource("selector", settings["beta_selector"], settings["selector_bits"], max_bits),
         check.resource("expert", settings["beta_expert"], settings["expert_bits"]),
     )
+    return _quicker(selector), _quicker(expert)
+
+
+def _quicker(resource: Resource) -> Resource:
+    """Return a budget whose β is found within the few thousand minibatches of an agent.
+
+    On a small decision process 100,000 steps missed budgets by 0 to 14 % with the pace for tables,
+    by 0 to 9 % with this one, and 200,000 steps by 0 to 8 % with both.
+    """
+    if isinstance(resource, Budget):
+        return dataclasses.replace(resource, rate=jnp.asarray(0.03), horizon=300.0)
+    return resource
 
 
 def _build_hyperparameters(settings: Settings) -> Hyperparameters:
     rate = check.number("learning_rate", settings["learning_rate"], 0.0, open_low=True)
+    final = settings["final_learning_rate"]
     gae_lambda = check.number("gae_lambda", settings["gae_lambda"], 0.0, 1.0)
     numbers = (
         rate,
-        FINAL_RATE * rate,
+        FINAL_RATE * rate if final is None else check.number("final_learning_rate", final, 0.0),
         check.number("gamma", settings["gamma"], 0.0, 0.99999),
         0.0 if settings["update"] == "plain" else gae_lambda,
         check.number("clip_range", settings["clip_range"], 0.0, open_low=True),

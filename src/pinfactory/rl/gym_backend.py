@@ -14,7 +14,6 @@ from pinfactory.core.training import Run
 from . import queries
 from .evaluate import EpisodeResults
 from .gym_vector import CheckedVectorEnv, VectorStep
-from .learners import UpdateLearner
 from .policy import HierarchicalAction, Policy, PolicyState, n_noise
 from .ppo import PPO
 from .rollout import EpisodeStatistics, Trajectory
@@ -51,9 +50,9 @@ class GymBackend:
         """Return the agent in what a run keeps."""
         return state
 
-    def learner(self, ppo: PPO, n_steps: int) -> UpdateLearner:
+    def learner(self, ppo: PPO, n_steps: int) -> PPO:
         """Return the step for `pinfactory.core.training.train`."""
-        return UpdateLearner(ppo)
+        return ppo
 
     def data(
         self, seed: int, n_steps: int
@@ -67,7 +66,7 @@ class GymBackend:
 
         return collect
 
-    def raise_if_at_fault(self, learner: UpdateLearner, error: NonFiniteError) -> None:
+    def raise_if_at_fault(self, learner: PPO, error: NonFiniteError) -> None:
         """Do nothing: what the environments return is checked at every step."""
 
     def play(

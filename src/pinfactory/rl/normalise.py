@@ -12,6 +12,9 @@ from pinfactory.core.constraints import UtilityScale
 
 # Normalised observations are clipped to this range.
 MAX_DEVIATION = 10.0
+# What an iteration leaves of the scale of returns: a hundred iterations later it is forgotten, and
+# a β is a price in units of the returns of now, whatever they were when learning began.
+SCALE_MOMENTUM = 0.99
 
 
 class Moments(eqx.Module):
@@ -28,9 +31,10 @@ class Moments(eqx.Module):
         return cls(*map(jax.device_put, (zeros, zeros + 1, np.zeros((), np.float32))))
 
     def __call__(self, x: Float[Array, "*batch o"]) -> Float[Array, "*batch o"]:
-        """Return x in deviations from the mean."""
+        """Return x in deviations from the mean, as it is before anything was seen."""
         deviation = jnp.sqrt(jnp.maximum(self.variance, 1e-8))
-        return jnp.clip((x - self.mean) / deviation, -MAX_DEVIATION, MAX_DEVIATION)
+        near = jnp.clip((x - self.mean) / deviation, -MAX_DEVIATION, MAX_DEVIATION)
+        return jnp.where(self.mass > 0, near, x)
 
     def update(
         self, x: Float[Array, "*batch o"], weight: Float[Array, "*batch"] | None = None
@@ -69,6 +73,11 @@ def discounted_rewards(
     return jax.lax.scan(step, start, (rewards, done))
 
 
+def start_scale() -> UtilityScale:
+    """Return the scale of returns before the first iteration."""
+    return UtilityScale(momentum=jax.device_put(np.float32(SCALE_MOMENTUM)))
+
+
 class ReturnScaling(NamedTuple):
     """The scale of returns after a batch of rewards.
 
@@ -79,7 +88,7 @@ class ReturnScaling(NamedTuple):
     unit
         What a reward is multiplied by: one over that standard deviation.
     factor
-        By how much `unit` has changed; critics are rescaled with it (Pop-Art).
+        By how much `unit` has changed; what critics expect of rewards changes with it (Pop-Art).
     discounted
         The discounted rewards so far of the running episodes.
     """
@@ -98,11 +107,7 @@ def scale_returns(
     gamma: Float[Array, ""],
     weight: Float[Array, "t n"],
 ) -> ReturnScaling:
-    """Take rewards into the running scale of returns.
-
-    A scale whose momentum is 1 is the standard deviation over the whole of training: it changes
-    less and less, but early rewards never leave it.
-    """
+    """Take rewards into the running scale of returns."""
     so_far, returns = discounted_rewards(rewards, done, start, gamma)
     new = scale.update(returns, weight / weight.size)
     one = jnp.ones(())

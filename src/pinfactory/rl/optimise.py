@@ -1,42 +1,59 @@
-"""Gradient steps: clipped, with Adam, and with learning rates that compiled programs take."""
+"""Gradient steps: Adam's, clipped or not, with learning rates that compiled programs take."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import equinox as eqx
 import jax
-import numpy as np
 import optax
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Key, PyTree
 
-# Directions only: the learning rate is traced, so that it may differ within one program.
-OPTIMISER = optax.chain(optax.clip_by_global_norm(1.0), optax.scale_by_adam(eps=1e-5))
+from pinfactory.core.hierarchy import zeros_like
+from pinfactory.core.learning import Learner, State
 
 Parts = tuple[Any, ...]
 OptStates = tuple[optax.OptState, ...]
 Rates = tuple[Array, ...]
 
 
-def init_optimiser(part: PyTree) -> optax.OptState:
+@cache  # one object for each norm, so that the same one compiles nothing anew
+def clipped_adam(max_grad_norm: float | None) -> optax.GradientTransformation:
+    """Return Adam on gradients of at most this norm; plain Adam if there is no limit.
+
+    Directions only: the learning rate is traced, so that it may differ within one program.
+    """
+    if max_grad_norm is None:
+        return optax.scale_by_adam()
+    return optax.chain(optax.clip_by_global_norm(max_grad_norm), optax.scale_by_adam(eps=1e-5))
+
+
+OPTIMISER = clipped_adam(1.0)
+
+
+def init_optimiser(
+    part: PyTree, optimiser: optax.GradientTransformation = OPTIMISER
+) -> optax.OptState:
     """Return the optimiser's state before its first step."""
     arrays = eqx.filter(part, eqx.is_inexact_array)
     # All zeros, by NumPy: JAX would compile a program for every shape.
-    return jax.tree.map(
-        lambda leaf: jax.device_put(np.zeros(leaf.shape, leaf.dtype)),
-        eqx.filter_eval_shape(OPTIMISER.init, arrays),
-    )
+    return zeros_like(eqx.filter_eval_shape(optimiser.init, arrays))
 
 
 def gradient_step(
-    loss: Callable[[Parts], tuple[Array, Any]], parts: Parts, optimisers: OptStates, rates: Rates
+    loss: Callable[[Parts], tuple[Array, Any]],
+    parts: Parts,
+    states: OptStates,
+    rates: Rates,
+    optimiser: optax.GradientTransformation = OPTIMISER,
 ) -> tuple[Parts, OptStates, Any]:
     """Take one step down the gradient of `loss(parts) -> (value, aux)`.
 
-    Every part has an optimiser, and so a norm to clip, and a learning rate of its own.
+    Every part has a state of the optimiser, and so a norm to clip, and a learning rate of its own.
 
     Returns
     -------
-    parts, optimisers
+    parts, states
         After the step.
     aux
         What the loss returned beside its value.
@@ -44,36 +61,53 @@ def gradient_step(
     arrays, static = eqx.partition(parts, eqx.is_inexact_array)
     gradients, aux = jax.grad(lambda a: loss(eqx.combine(a, static)), has_aux=True)(arrays)
     updates = [
-        OPTIMISER.update(gradient, optimiser)
-        for gradient, optimiser in zip(gradients, optimisers, strict=True)
+        optimiser.update(gradient, state) for gradient, state in zip(gradients, states, strict=True)
     ]
     arrays = tuple(
         jax.tree.map(lambda w, d, rate=rate: w - rate * d, part, direction)
         for part, (direction, _), rate in zip(arrays, updates, rates, strict=True)
     )
-    return eqx.combine(arrays, static), tuple(optimiser for _, optimiser in updates), aux
+    return eqx.combine(arrays, static), tuple(state for _, state in updates), aux
 
 
 def gradient_steps(
     loss: Callable[[Parts, Any], tuple[Array, Any]],
     parts: Parts,
-    optimisers: OptStates,
+    states: OptStates,
     rates: Rates,
-    batches: PyTree | None = None,
-    n_steps: int | None = None,
+    batches: PyTree,
+    optimiser: optax.GradientTransformation = OPTIMISER,
 ) -> tuple[Parts, OptStates, Any]:
-    """Take a step for each of the batches along the leading axis, or `n_steps` without any.
+    """Take a step for each of the batches along the leading axis.
 
     `loss(parts, batch)` returns a value and what to report; reports are stacked.
     """
     arrays, static = eqx.partition(parts, eqx.is_inexact_array)
 
     def step(carry: tuple[Parts, OptStates], batch: Any) -> tuple[tuple[Parts, OptStates], Any]:
-        arrays, optimisers = carry
-        parts, optimisers, aux = gradient_step(
-            lambda parts: loss(parts, batch), eqx.combine(arrays, static), optimisers, rates
+        arrays, states = carry
+        parts, states, aux = gradient_step(
+            lambda parts: loss(parts, batch), eqx.combine(arrays, static), states, rates, optimiser
         )
-        return (eqx.filter(parts, eqx.is_inexact_array), optimisers), aux
+        return (eqx.filter(parts, eqx.is_inexact_array), states), aux
 
-    (arrays, optimisers), aux = jax.lax.scan(step, (arrays, optimisers), batches, length=n_steps)
-    return eqx.combine(arrays, static), optimisers, aux
+    (arrays, states), aux = jax.lax.scan(step, (arrays, states), batches)
+    return eqx.combine(arrays, static), states, aux
+
+
+def learn_batches(
+    learner: Learner, key: Key[Array, ""], state: State, batches: PyTree, repeat: int | None = None
+) -> tuple[State, Any]:
+    """Take a step of a learner for each of the batches along the leading axis.
+
+    With `repeat` there is one batch, and so many steps on it.
+    """
+    arrays, static = eqx.partition(state, eqx.is_array)
+
+    def step(arrays: PyTree, batch: Any) -> tuple[PyTree, Any]:
+        batch = batches if repeat else batch
+        new, info = learner.step(key, eqx.combine(arrays, static), batch)
+        return eqx.filter(new, eqx.is_array), info
+
+    arrays, infos = jax.lax.scan(step, arrays, None if repeat else batches, length=repeat)
+    return eqx.combine(arrays, static), infos

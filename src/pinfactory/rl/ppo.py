@@ -5,20 +5,20 @@ from typing import Any, Literal, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Float, Int, Key
 
 from pinfactory.core.constraints import Priors
 from pinfactory.core.families import Categorical, Family
-from pinfactory.core.hierarchy import Decision
+from pinfactory.core.hierarchy import Decision, Hierarchy
 from pinfactory.core.information import BITS_PER_NAT
 
-from .advantages import compute_advantages
-from .critics import Critics
-from .normalise import scale_returns
+from .normalise import ReturnScaling, scale_returns
 from .optimise import gradient_step
 from .policy import HierarchicalAction, select_answers
 from .rollout import EpisodeStatistics, Trajectory
 from .state import AgentState, Visited
+from .values import Critics, compute_advantages, discounted_sums
 
 
 class Info(NamedTuple):
@@ -27,8 +27,7 @@ class Info(NamedTuple):
     Attributes
     ----------
     objective
-        Free energy of a step: reward in standard deviations of the return, minus the cost of
-        information.
+        Free energy of a step: reward minus the cost of information, in the units of the agent.
     episode_return, episode_length
         Means over the environments' last episodes; missing (NaN) before the first has finished.
     information
@@ -36,7 +35,7 @@ class Info(NamedTuple):
     beta
         Resource parameters of both.
     critic_error
-        Squared error of the critics, in standard deviations of the return.
+        Squared error of the critics, in the units of the agent.
     finished
         Whether any episode has finished; None in a report (see `rollout.report_missing`).
     """
@@ -51,12 +50,15 @@ class Info(NamedTuple):
 
 
 class PPOBatch(eqx.Module):
-    """Steps to learn from; columns of `advantage` are for selector and expert."""
+    """Steps to learn from; columns of `advantage` are for selector and expert.
+
+    `target` has an entry for each critic in charge of a step, and for each part of its value.
+    """
 
     x: Float[Array, "b o"]
     action: HierarchicalAction
     advantage: Float[Array, "b 2"]
-    target: Float[Array, "b l"]
+    target: Float[Array, "b l k"]
     weight: Float[Array, " b"]
 
 
@@ -69,26 +71,39 @@ class PPO(eqx.Module):
         `"shared"`: one value of the full free energy, costs of both stages included, for
         selector and experts. `"paper"`: a critic for the selector and one for each expert, which
         bootstraps from its own value as if the expert acted for ever, both on the experts' free
-        energy.
+        energy. `"printed"`: the same, but the selector's advantage is that of the expert who acted,
+        Ā(x, m) = E[A_m(x, a)], as the paper prints it.
     clipped
-        Whether to use PPO's clipped ratios, or the plain policy gradient of the paper.
+        Whether to use PPO's clipped ratios and generalised advantages, or the plain policy gradient
+        of the paper with one-step advantages, whose critics regress the sum of all that follows.
+    sampled
+        Whether information is charged as log-ratios of the sampled expert and action, as the paper
+        does, or as their expectation, a KL divergence.
+    units
+        `"return"`: rewards in standard deviations of the return, information at (1 − γ)/β.
+        `"reward"`: rewards as they are, information at 1/β.
+    normalise
+        Whether observations and advantages are normalised.
+    optimiser
+        An Optax transformation of the gradient, without the learning rate.
     n_epochs, batch_size
         How often every step is learned from, and how many at once.
     """
 
-    critic: Literal["shared", "paper"] = eqx.field(static=True)
+    critic: Literal["shared", "paper", "printed"] = eqx.field(static=True)
     clipped: bool = eqx.field(static=True)
+    sampled: bool = eqx.field(static=True)
+    units: Literal["return", "reward"] = eqx.field(static=True)
+    normalise: bool = eqx.field(static=True)
+    optimiser: optax.GradientTransformation = eqx.field(static=True)
     n_epochs: int = eqx.field(static=True)
     batch_size: int = eqx.field(static=True)
 
-    def update(
-        self,
-        key: Key[Array, ""],
-        state: AgentState,
-        trajectory: Trajectory,
-        statistics: EpisodeStatistics,
+    def step(
+        self, key: Key[Array, ""], state: AgentState, data: tuple[Trajectory, EpisodeStatistics]
     ) -> tuple[AgentState, Info]:
-        """Return the state after one iteration of learning."""
+        """Return the state after one iteration of learning from a trajectory."""
+        trajectory, statistics = data
         state, batch, info = self.prepare(state, trajectory, statistics)
         n = len(batch.weight)
         order = random_orders(key, self.n_epochs, n)
@@ -102,19 +117,18 @@ class PPO(eqx.Module):
 
         arrays, errors = jax.lax.scan(step, arrays, rows)
         state = eqx.combine(arrays, static)
-        shape = state.visited.observation.shape
+        observations = state.policy.observations
+        if self.normalise:
+            observations = observations.update(trajectory.observation, trajectory.weight)
         visited = Visited(
-            trajectory.observation.reshape(shape), batch.action.expert, batch.action.selected
+            trajectory.observation.reshape(state.visited.observation.shape),
+            batch.action.expert,
+            batch.action.selected,
         )
         state = eqx.tree_at(
             lambda s: (s.policy.observations, s.visited, s.iteration, s.timesteps),
             state,
-            (
-                state.policy.observations.update(trajectory.observation, trajectory.weight),
-                visited,
-                state.iteration + 1,
-                state.timesteps + trajectory.reward.size,
-            ),
+            (observations, visited, state.iteration + 1, state.timesteps + trajectory.reward.size),
         )
         return state, info._replace(critic_error=jnp.mean(errors))
 
@@ -122,7 +136,6 @@ class PPO(eqx.Module):
         self, state: AgentState, trajectory: Trajectory, statistics: EpisodeStatistics
     ) -> tuple[AgentState, PPOBatch, Info]:
         """Update priors and the scale of returns; compute costs, advantages and targets."""
-        hyper = state.hyper
         action = jax.tree.map(_flat, trajectory.decision)
         weight = _flat(trajectory.weight) / jnp.sum(trajectory.weight)
         x = _flat(state.policy.observations(trajectory.observation))
@@ -131,124 +144,69 @@ class PPO(eqx.Module):
         (selection,) = decision.selections
         answer = select_answers(decision.answers, action.expert)
         costs = information_costs(selection, answer, action, priors)
+        charged = log_ratios(selection, answer, action, priors) if self.sampled else costs
 
-        scaling = scale_returns(
-            state.scale, trajectory.reward, trajectory.done, state.discounted, hyper.gamma,
-            trajectory.weight,
-        )  # fmt: skip
+        scaling = self._scale(state, trajectory)
         critics = state.critics.rescaled(scaling.factor)
-        betas = tuple(resource.beta for resource in state.resources)
-        paid = (1.0 - hyper.gamma) / jnp.stack(betas) * costs
-        utility = scaling.unit * _flat(trajectory.reward) - paid[:, 1]
-        free_energy = utility - paid[:, 0]
-        shared = self.critic == "shared"
-        charged = free_energy[:, None] if shared else jnp.stack([utility] * 2, 1)
-        advantage, target = self._advantages(state, critics, x, action, charged, trajectory)
-        batch = PPOBatch(
-            x,
-            action,
-            jnp.broadcast_to(advantage, (len(advantage), 2)),
-            target,
-            weight * weight.size,
+        paid = self._price(state) * charged
+        reward = scaling.unit * _flat(trajectory.reward)
+        cost = jnp.sum(paid, axis=1) if self.critic == "shared" else paid[:, 1]
+        parts = [reward, -cost] if self.units == "return" else [reward - cost]
+        advantage, target = self._advantages(
+            state, critics, x, action, jnp.stack(parts, axis=-1), trajectory
         )
+        if self.sampled and self.critic != "shared":
+            # No critic of the paper's has the price of a selection, which is the selector's alone.
+            advantage = advantage.at[:, 0].add(-paid[:, 0])
+        batch = PPOBatch(x, action, advantage, target, weight * weight.size)
         state = eqx.tree_at(
             lambda s: (s.priors, s.scale, s.discounted, s.critics),
             state,
             (priors, scaling.scale, scaling.discounted, critics),
         )
-        selected = weight * action.selected
-        information = (
-            # An expert may be held for longer than an update lasts, with no choice in it.
-            jnp.sum(selected * costs[:, 0]) / jnp.maximum(jnp.sum(selected), 1e-8),
-            jnp.sum(weight * costs[:, 1]),
+        objective = jnp.sum(weight * (reward - jnp.sum(paid, axis=1)))
+        return state, batch, self._info(state, objective, weight, action, costs, statistics)
+
+    def loss(
+        self, parts: tuple[Hierarchy, Critics], state: AgentState, batch: PPOBatch
+    ) -> tuple[Float[Array, ""], tuple[Float[Array, ""], Float[Array, "2"]]]:
+        """Return what a minibatch minimises; the critics' error, and the nats of both stages."""
+        hierarchy, critics = parts
+        action = batch.action
+        share = batch.weight / jnp.sum(batch.weight)
+        advantage, unit = batch.advantage, jnp.ones(2)
+        if self.normalise:
+            advantage, unit = normalise_advantages(advantage, share)
+        # The selector is responsible for the steps at which it chose.
+        counts = jnp.stack([share * action.selected, share], axis=1)
+        decision = jax.vmap(hierarchy)(batch.x)
+        (selection,) = decision.selections
+        answer = select_answers(decision.answers, action.expert)
+        log_prob = jnp.stack(
+            [selection.log_prob(action.expert), answer.log_prob(action.action)], axis=1
         )
-        mean_return, mean_length, finished = statistics.means()
-        return (
-            state,
-            batch,
-            Info(
-                jnp.sum(weight * free_energy),
-                mean_return,
-                mean_length,
-                tuple(nats * BITS_PER_NAT for nats in information),
-                betas,
-                jnp.zeros(()),
-                finished,
-            ),
-        )
-
-    def _advantages(
-        self,
-        state: AgentState,
-        critics: Critics,
-        x: Float[Array, "b o"],
-        action: HierarchicalAction,
-        utility: Float[Array, "b l"],
-        trajectory: Trajectory,
-    ) -> tuple[Float[Array, "b l"], Float[Array, "b l"]]:
-        """Return the advantages, and the targets of the critics."""
-        shape = trajectory.reward.shape
-        next_x = _flat(state.policy.observations(trajectory.next_observation))
-        value = self._values(critics, x, action)
-        next_value = self._values(critics, next_x, action)
-
-        def unflat(a: Array) -> Array:
-            return a.T.reshape(-1, *shape)
-
-        advantage = jax.vmap(compute_advantages, in_axes=(0, 0, 0, None, None, None, None))(
-            unflat(utility),
-            unflat(value),
-            unflat(next_value),
-            trajectory.terminated,
-            trajectory.done,
-            state.hyper.gamma,
-            state.hyper.gae_lambda,
-        )
-        advantage = advantage.reshape(advantage.shape[0], -1).T
-        return advantage, value + advantage
-
-    def _values(
-        self, critics: Critics, x: Float[Array, "n o"], action: HierarchicalAction
-    ) -> Float[Array, "n l"]:
-        """Return the value for the selector and, with critics of their own, for the expert."""
-        values = critics(x)
-        if self.critic == "shared":
-            return values
-        own = jnp.take_along_axis(values, 1 + action.expert[:, None], axis=1)
-        return jnp.concatenate([values[:, :1], own], axis=1)
+        costs = information_costs(selection, answer, action, state.priors)
+        gain = log_prob * advantage
+        if self.clipped:
+            before = jnp.stack([action.log_prob_selector, action.log_prob_expert], axis=1)
+            gain = clipped_surrogate(log_prob, before, advantage, state.hyper.clip_range)
+        objective = jnp.sum(counts * gain)
+        if not self.sampled:  # else prices are in the advantages, which know what was sampled
+            objective -= jnp.sum(share[:, None] * unit * self._price(state) * costs)
+        errors = jnp.sum((self._values(critics, batch.x, action) - batch.target) ** 2, axis=-1)
+        error = jnp.sum(share * jnp.mean(errors, axis=1))
+        nats = jnp.sum(share[:, None] * costs, axis=0) / jnp.maximum(jnp.sum(counts, axis=0), 1e-8)
+        return 0.5 * error - objective, (error, nats)
 
     def _gradient_step(self, state: AgentState, batch: PPOBatch) -> tuple[AgentState, Array]:
         """Take one gradient step on a minibatch."""
-        hyper, action = state.hyper, batch.action
-        price = (1.0 - hyper.gamma) / jnp.stack([resource.beta for resource in state.resources])
-        share = batch.weight / jnp.sum(batch.weight)
-        advantage, unit = normalise_advantages(batch.advantage, share)
-        # The selector is responsible for the steps at which it chose.
-        counts = jnp.stack([share * action.selected, share], axis=1)
-        before = jnp.stack([action.log_prob_selector, action.log_prob_expert], axis=1)
-        surrogate = clipped_surrogate if self.clipped else policy_gradient_surrogate
-
-        def loss(parts: Any) -> tuple[Array, tuple[Array, Array]]:
-            ((hierarchy, critics),) = parts
-            decision = jax.vmap(hierarchy)(batch.x)
-            (selection,) = decision.selections
-            answer = select_answers(decision.answers, action.expert)
-            log_prob = jnp.stack(
-                [selection.log_prob(action.expert), answer.log_prob(action.action)], axis=1
-            )
-            costs = information_costs(selection, answer, action, state.priors)
-            gain = surrogate(log_prob, before, advantage, hyper.clip_range)
-            error = jnp.mean((self._values(critics, batch.x, action) - batch.target) ** 2, axis=1)
-            error = jnp.sum(share * error)
-            objective = jnp.sum(counts * gain) - jnp.sum(share[:, None] * unit * price * costs)
-            return 0.5 * error - objective, (error, jnp.sum(share[:, None] * costs, axis=0))
-
-        parts = ((state.policy.hierarchy, state.critics),)
-        rates = (hyper.rate(state.iteration),)
         (learned,), (optimiser,), (error, nats) = gradient_step(
-            loss, parts, (state.optimiser,), rates
+            lambda parts: self.loss(parts[0], state, batch),
+            ((state.policy.hierarchy, state.critics),),
+            (state.optimiser,),
+            (state.hyper.rate(state.iteration),),
+            self.optimiser,
         )
-        nats = nats / jnp.maximum(jnp.sum(counts, axis=0), 1e-8)
         resources = tuple(
             resource.update(nats[stage]) for stage, resource in enumerate(state.resources)
         )
@@ -258,6 +216,86 @@ class PPO(eqx.Module):
             (*learned, optimiser, resources),
         )
         return state, error
+
+    def _price(self, state: AgentState) -> Float[Array, "2"]:
+        """Return what a nat costs selector and experts in one step."""
+        share = 1.0 - state.hyper.gamma if self.units == "return" else 1.0
+        return share / jnp.stack([resource.beta for resource in state.resources])
+
+    def _scale(self, state: AgentState, trajectory: Trajectory) -> ReturnScaling:
+        """Return the unit of rewards."""
+        if self.units == "reward":
+            return ReturnScaling(state.scale, jnp.ones(()), jnp.ones(()), state.discounted)
+        return scale_returns(
+            state.scale,
+            trajectory.reward,
+            trajectory.done,
+            state.discounted,
+            state.hyper.gamma,
+            trajectory.weight,
+        )
+
+    def _advantages(
+        self,
+        state: AgentState,
+        critics: Critics,
+        x: Float[Array, "b o"],
+        action: HierarchicalAction,
+        utility: Float[Array, "b k"],
+        trajectory: Trajectory,
+    ) -> tuple[Float[Array, "b 2"], Float[Array, "b l k"]]:
+        """Return the advantages of selector and expert, and the targets of the critics."""
+        shape = trajectory.reward.shape
+        next_x = _flat(state.policy.observations(trajectory.next_observation))
+        value = self._values(critics, x, action)
+        next_value = self._values(critics, next_x, action)
+        utility = jnp.broadcast_to(utility[:, None], value.shape)
+
+        over_time = [part.reshape(*shape, *part.shape[1:]) for part in (utility, value, next_value)]
+        ends, hyper = (trajectory.terminated, trajectory.done), state.hyper
+        advantage = _flat(compute_advantages(*over_time, *ends, hyper.gamma, hyper.gae_lambda))
+        target = value + advantage
+        if not self.clipped:
+            target = _flat(discounted_sums(over_time[0], over_time[2], *ends, hyper.gamma))
+        of_critics = jnp.sum(advantage, axis=-1)
+        of_critics = of_critics[:, 1:] if self.critic == "printed" else of_critics
+        return jnp.broadcast_to(of_critics, (len(x), 2)), target
+
+    def _values(
+        self, critics: Critics, x: Float[Array, "n o"], action: HierarchicalAction
+    ) -> Float[Array, "n l k"]:
+        """Return the value for the selector and, with critics of their own, for the expert."""
+        values = critics(x)
+        if self.critic == "shared":
+            return values
+        own = jnp.take_along_axis(values, 1 + action.expert[:, None, None], axis=1)
+        return jnp.concatenate([values[:, :1], own], axis=1)
+
+    def _info(
+        self,
+        state: AgentState,
+        objective: Float[Array, ""],
+        weight: Float[Array, " b"],
+        action: HierarchicalAction,
+        costs: Float[Array, "b 2"],
+        statistics: EpisodeStatistics,
+    ) -> Info:
+        selected = weight * action.selected
+        information = (
+            # An expert may be held for longer than an update lasts, with no choice in it.
+            jnp.sum(selected * costs[:, 0]) / jnp.maximum(jnp.sum(selected), 1e-8),
+            jnp.sum(weight * costs[:, 1]),
+        )
+        mean_return, mean_length, finished = statistics.means()
+        return Info(
+            objective,
+            mean_return,
+            mean_length,
+            tuple(nats * BITS_PER_NAT for nats in information),
+            tuple(resource.beta for resource in state.resources),
+            jnp.zeros(()),
+            finished,
+        )
 
 
 def update_priors(
@@ -285,6 +323,17 @@ def information_costs(
     return jnp.stack([action.selected * selection.kl(selector_prior), answer.kl(own)], axis=1)
 
 
+def log_ratios(
+    selection: Categorical, answer: Family, action: HierarchicalAction, priors: Priors
+) -> Float[Array, "n 2"]:
+    """Return log p(m|x)/p(m) where the selector chose, and log p(a|x,m)/p(a|m), of the samples."""
+    selector_prior, expert_prior = (prior.family for prior in priors.stages)
+    own = jax.tree.map(lambda leaf: leaf[action.expert], expert_prior)
+    chosen = selection.log_prob(action.expert) - selector_prior.log_prob(action.expert)
+    acted = answer.log_prob(action.action) - own.log_prob(action.action)
+    return jnp.stack([action.selected * chosen, acted], axis=1)
+
+
 def normalise_advantages(
     advantage: Float[Array, "b l"], share: Float[Array, " b"]
 ) -> tuple[Float[Array, "b l"], Float[Array, " l"]]:
@@ -305,16 +354,6 @@ def clipped_surrogate(
     ratio = jnp.exp(log_prob - before)
     limited = jnp.clip(ratio, 1.0 - clip_range, 1.0 + clip_range)
     return jnp.minimum(ratio * advantage, limited * advantage)
-
-
-def policy_gradient_surrogate(
-    log_prob: Float[Array, "..."],
-    before: Float[Array, "..."],
-    advantage: Float[Array, "..."],
-    clip_range: Float[Array, ""],
-) -> Float[Array, "..."]:
-    """Return log p · A, whose gradient is the policy gradient of Section 3.3."""
-    return log_prob * advantage
 
 
 def random_orders(key: Key[Array, ""], n_orders: int, n: int) -> Int[Array, "s n"]:

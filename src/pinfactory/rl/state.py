@@ -10,9 +10,9 @@ from jaxtyping import Array, Bool, Float, Int
 from pinfactory.allocation import reserve
 from pinfactory.core.constraints import Priors, Resource, UtilityScale
 
-from .critics import Critics
-from .optimise import init_optimiser
+from .normalise import start_scale
 from .policy import Policy
+from .values import Critics
 
 
 class Hyperparameters(eqx.Module):
@@ -86,6 +86,7 @@ class AgentState(eqx.Module):
         critics: Critics,
         priors: Priors,
         resources: tuple[Resource, Resource],
+        optimiser: optax.OptState,
         hyper: Hyperparameters,
         n_envs: int,
         n_steps: int,
@@ -97,10 +98,10 @@ class AgentState(eqx.Module):
             critics,
             priors,
             resources,
-            UtilityScale(momentum=jax.device_put(np.float32(1.0))),
+            start_scale(),
             jax.device_put(np.zeros(n_envs, np.float32)),
             Visited.start(n_envs * n_steps, len(policy.observations.mean)),
-            init_optimiser((policy.hierarchy, critics)),
+            optimiser,
             hyper,
             jax.device_put(np.zeros((), np.int32)),
             jax.device_put(np.zeros((), np.int32)),

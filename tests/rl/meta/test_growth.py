@@ -46,7 +46,7 @@ def experienced(
     replay = SelectorReplay(
         transitions,
         expert,
-        jnp.zeros(n),
+        jnp.zeros((n, 2)),
         # Some tasks cost more than others, and the probe shows which.
         jnp.exp(noise + transitions[:, 0, 0]),
     )
@@ -82,7 +82,8 @@ def test_a_child_is_a_copy_whose_answers_may_be_larger(points: ParameterFamily) 
     for part in (
         lambda s: s.policy.hierarchy.experts.network.layers[:-1],
         lambda s: s.critics,
-        lambda s: s.selector_critic.readout,
+        # Two numbers for each expert.
+        lambda s: jax.tree.map(lambda w: w.reshape(4, 2, -1), s.selector_critic.readout),
         lambda s: s.policy.priors.stages[1].family,
     ):
         arrays = (jax.tree.leaves(eqx.filter(part(state), eqx.is_array)) for state in (old, new))
@@ -142,7 +143,9 @@ def test_the_selector_learns_until_growth_begins_and_then_changes_by_splits_alon
 def test_experts_learn_from_tasks_that_the_selector_no_longer_needs(
     points: ParameterFamily, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def watched(_: Any, parts: Any, optimisers: Any, rates: Any, batches: Any) -> Any:
+    def watched(
+        _: Any, parts: Any, optimisers: Any, rates: Any, batches: Any, optimiser: Any
+    ) -> Any:
         if isinstance(batches, tuple):  # of the experts: whose tasks, and which steps
             return parts, optimisers, batches[0].astype(float)
         return parts, optimisers, (jnp.zeros(1), jnp.zeros(1))

@@ -108,10 +108,10 @@ def test_the_best_selector_has_the_free_energy_of_the_closed_form(points: Parame
         return eqx.tree_at(lambda n: (n.readout.weight, n.readout.bias), network, readout)
 
     best = constant(state.policy.hierarchy.selector, np.log(prior) + 2.0 * worth)
-    critic = constant(state.selector_critic, worth)
-    replay = SelectorReplay(
-        jnp.zeros((6, 5, 4)), jnp.zeros(6, jnp.int32), jnp.full(6, 0.3), jnp.zeros(6)
-    )
+    # The critic has what rewards bring and what information costs apart.
+    critic = constant(state.selector_critic, np.stack([worth + 1.0, -np.ones(3)], axis=1).ravel())
+    observed = jnp.tile(jnp.array([1.3, -1.0]), (6, 1))
+    replay = SelectorReplay(jnp.zeros((6, 5, 4)), jnp.zeros(6, jnp.int32), observed, jnp.zeros(6))
     loss, (error, nats) = eqx.filter_jit(selector_loss)(
         (best, critic), replay, state, jnp.asarray(0.0)
     )

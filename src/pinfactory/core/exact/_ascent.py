@@ -1,5 +1,6 @@
 """The steps that climb the objective: best posteriors for the priors, then their marginals."""
 
+from collections.abc import Callable
 from functools import partial
 
 import equinox as eqx
@@ -93,13 +94,18 @@ def step(problem: Problem, state: State) -> State:
 
 
 def leap(problem: Problem, state: State) -> State:
+    """Take three steps, the third from where the first two point; see `extrapolate`."""
+    return extrapolate(partial(step, problem), state)
+
+
+def extrapolate(step: Callable[[State], State], state: State) -> State:
     """Take three steps, the third from where the first two point, if that is no worse.
 
     Coordinate ascent crawls where priors slowly fade; this is its squared extrapolation
     (SQUAREM; Varadhan and Roland, 2008), in log-priors, with lengths in the Fisher metric.
     """
-    first = step(problem, state)
-    second = step(problem, first)
+    first = step(state)
+    second = step(first)
     p_m = jnp.exp(second.log_p_m)
     p_m_y = p_m[:, None] * jnp.exp(second.log_p_y)
 
@@ -114,6 +120,6 @@ def leap(problem: Problem, state: State) -> State:
         jax.nn.log_softmax(a + 2.0 * stride * v + stride**2 * c)
         for a, v, c in zip(before, velocity, curvature, strict=True)
     )
-    third = step(problem, State(log_p_m, log_p_y, second.objective))
+    third = step(State(log_p_m, log_p_y, second.objective))
     better = third.objective >= second.objective
     return jax.tree.map(partial(jnp.where, better), third, second)

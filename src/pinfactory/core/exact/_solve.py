@@ -84,7 +84,7 @@ def _solve_grid(
     return jax.lax.map(solve_point, betas, batch_size=batch_size)
 
 
-def _starts(
+def starts(
     utility: np.ndarray, p_x: np.ndarray, n_experts: int, n_restarts: int, seed: int
 ) -> np.ndarray:
     """Draw priors log p(y|m): half noise, half the good answers to one random state per expert.
@@ -172,11 +172,11 @@ def solve(
         raise ValueError(f"tolerance must be non-negative, but got {tolerance}")
     betas = np.stack(
         np.broadcast_arrays(
-            _positive("beta_selector", beta_selector), _positive("beta_expert", beta_expert)
+            positive("beta_selector", beta_selector), positive("beta_expert", beta_expert)
         ),
         axis=-1,
     )
-    weights = _distribution(p_x, len(table))
+    weights = distribution(p_x, len(table))
 
     grid = betas.shape[:-1]
     n_restarts = n_restarts if n_experts > 1 else 1
@@ -188,7 +188,7 @@ def solve(
             jnp.asarray(table),
             jnp.asarray(weights),
             jnp.asarray(betas.reshape(-1, 2)),
-            jnp.asarray(_starts(table, weights, n_experts, n_restarts, seed)),
+            jnp.asarray(starts(table, weights, n_experts, n_restarts, seed)),
             jnp.asarray(np.maximum([_ROUGH, 0.0], tolerance) * np.ptp(table)),
             jnp.asarray(max_iterations),
             log_space=log_space,
@@ -208,7 +208,7 @@ def _batch_size(n_points: int, largest: int) -> int:
     return max(size for size in range(1, max(largest, 1) + 1) if n_points % size == 0)
 
 
-def _positive(name: str, value: Numbers) -> np.ndarray:
+def positive(name: str, value: Numbers) -> np.ndarray:
     array = np.asarray(value, dtype=np.float64)
     if array.size == 0:
         raise ValueError(f"{name} must be a number or a non-empty array, but got no values")
@@ -221,7 +221,7 @@ def _positive(name: str, value: Numbers) -> np.ndarray:
     return array
 
 
-def _distribution(p_x: Numbers | None, n_states: int) -> np.ndarray:
+def distribution(p_x: Numbers | None, n_states: int) -> np.ndarray:
     if p_x is None:
         return np.full(n_states, 1.0 / n_states)
     array = np.asarray(p_x, dtype=np.float64)

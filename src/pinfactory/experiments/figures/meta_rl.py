@@ -1,15 +1,15 @@
 """Double pendulums never met before: what 1 to 16 experts make of them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from pinfactory.baselines.rl_gradient import MAMLPolicy, ProMP
 from pinfactory.baselines.rl_model import GrBAL
-from pinfactory.experiments.experiment import Measure, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results
 from pinfactory.rl.meta import (
     MetaSpecialistAgent,
     ParameterFamily,
@@ -46,7 +46,7 @@ TUNED: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Presets):
     """Numbers of experts, and how long to learn.
 
     Attributes
@@ -72,24 +72,16 @@ class Settings:
     max_steps: int = 1000
     baselines: tuple[str, ...] = ("MAML", "ProMP", "GrBAL")
 
-    @classmethod
-    def quick(cls, **changes: Any) -> "Settings":
-        """Return few experts, little training and no baselines."""
-        small: dict[str, Any] = {
-            "seeds": 1,
-            "n_experts": (1, 2, 4),
-            "iterations": 40,
-            "updates": 20,
-            "n_tasks": 32,
-            "max_steps": 500,
-            "baselines": (),
-        }
-        return cls(**small | changes)
-
-    @classmethod
-    def paper(cls, **changes: Any) -> "Settings":
-        """Return 64 tasks × 1,000 iterations, as published."""
-        return cls(**changes)
+    # Few experts, little training and no baselines.
+    QUICK: ClassVar[Mapping[str, Any]] = {
+        "seeds": 1,
+        "n_experts": (1, 2, 4),
+        "iterations": 40,
+        "updates": 20,
+        "n_tasks": 32,
+        "max_steps": 500,
+        "baselines": (),
+    }
 
     @property
     def families(self) -> tuple[ParameterFamily, ParameterFamily]:

@@ -20,7 +20,7 @@ from pinfactory.rl import envs
 from pinfactory.rl.base import StoredAgent, in_replicas, settings_of
 
 from .adapted import AdaptedAgent, adapt_gymnasium, adapt_jax
-from .build import build_state
+from .build import build_state, is_plain
 from .evaluate import MetaEvaluation, draw_tasks, evaluation, measure_information
 from .families import TaskFamily
 from .files import restore_family, store_family
@@ -61,7 +61,7 @@ class MetaSpecialistAgent(StoredAgent):
         β₁ and β₂: a number or a `pinfactory.Scheduled`, whose steps are gradient
         steps of the selector or of the experts.
     selector_bits, expert_bits
-        Budgets in bits, in place of β₁ and β₂.
+        Budgets in bits, in place of β₁ and β₂. `learn` warns if it missed one by more than 5 %.
     momentum_selector, momentum_expert
         Momentum of the running priors p(m) and p(a|m), per iteration.
     learning_rate, critic_learning_rate, selector_learning_rate
@@ -87,6 +87,13 @@ class MetaSpecialistAgent(StoredAgent):
         By what factor the answers of a new expert are larger than those of its parent. More than 1
         helps with tasks that need stronger actions than all that were learned from, and harms a
         little with others.
+    update
+        `"clipped"`, or `"plain"` for the learning rule of the paper's Algorithm 2 as it is printed:
+        β₁ and β₂ are prices in units of the raw reward, information is charged as log-ratios of
+        what was sampled, experts follow the policy gradient with one-step advantages and the
+        selector that of the whole free energy less its critic's value, both from the tasks of an
+        iteration alone; learning rates stay constant, and nothing is normalised or clipped.
+        `pinfactory.paper.meta_agent` has the paper's other settings, too.
     probe
         How the first steps are spent: `"shake"` (small pushes in alternating directions), `"noise"`
         (small random actions), `"prior"` (a new expert drawn from p(m) at every step), or
@@ -156,6 +163,7 @@ class MetaSpecialistAgent(StoredAgent):
         n_initial_experts: int = 2,
         growth_fraction: float = 0.8,
         child_scale: float = 1.0,
+        update: str = "clipped",
         probe: str = "shake",
         probe_steps: int = 2,
         probe_size: float = 0.1,
@@ -219,6 +227,7 @@ class MetaSpecialistAgent(StoredAgent):
             progress_bar=progress_bar,
             checkpoint=checkpoint,
         )
+        self._warn_of_missed_budgets()
         return self
 
     def prepared_run(self, iterations: int) -> Run:
@@ -370,14 +379,16 @@ class MetaSpecialistAgent(StoredAgent):
     def _build_learner(self) -> FamilyLearner:
         size = self._settings["batch_size"]
         n_rows = 8 if size is None else check.integer("batch_size", size, 1) // self.n_tasks
+        plain = is_plain(self._settings)
         return FamilyLearner(
             self.family.env,
             self.n_tasks,
             self.n_steps,
-            check.integer("n_epochs", self._settings["n_epochs"], 1),
+            1 if plain else check.integer("n_epochs", self._settings["n_epochs"], 1),
             min(max(1, n_rows), self.n_steps),
             SELECTOR_STEPS,
             2 * self.n_tasks,
+            plain,
         )
 
     def _to_file(self) -> tuple[dict[str, Any], PyTree]:

@@ -12,18 +12,19 @@ from jaxtyping import Array, Key
 
 from pinfactory import settings as check
 from pinfactory.allocation import reserve
-from pinfactory.core.constraints import Priors, UtilityScale
+from pinfactory.core.constraints import Priors
 from pinfactory.core.families import Categorical
 from pinfactory.core.hierarchy import Decision, FamilyExpert, Hierarchy, stack
 from pinfactory.networks import linear, mlp, relu
 from pinfactory.recurrent import SequenceNetwork
 from pinfactory.rl.actions import Actions, BoxActions, env_actions
 from pinfactory.rl.build import build_resources, real
-from pinfactory.rl.critics import Critics
 from pinfactory.rl.envs import Env
-from pinfactory.rl.normalise import Moments
+from pinfactory.rl.normalise import Moments, start_scale
 from pinfactory.rl.optimise import init_optimiser
+from pinfactory.rl.values import Critics
 
+from .losses import optimiser_of
 from .policy import MetaPolicy
 from .probe import PROBES, Probe, transition_size
 from .state import Hyperparameters, MetaAgentState, SelectorReplay
@@ -49,15 +50,18 @@ def build_state(env: Env, settings: Settings) -> MetaAgentState:
     )
     experts = _build_experts(expert_key, settings, n_inputs, actions, capacity)
     critic_hidden = check.sizes("critic_hidden", settings["critic_hidden"])
+    plain = is_plain(settings)
+    n_parts = 1 if plain else 2
     critics = Critics.build(
-        critic_key, capacity, lambda key: mlp(n_inputs, 1, critic_hidden, relu, key=key)
+        critic_key, capacity, lambda key: mlp(n_inputs, n_parts, critic_hidden, relu, key=key)
     )
     units = check.integer("selector_units", settings["selector_units"], 1)
 
-    def recurrent(key: Key[Array, ""]) -> SequenceNetwork:
-        return SequenceNetwork.create(settings["selector_cell"], features, capacity, units, key=key)
+    def recurrent(outputs: int, key: Key[Array, ""]) -> SequenceNetwork:
+        return SequenceNetwork.create(settings["selector_cell"], features, outputs, units, key=key)
 
-    selector, selector_critic = recurrent(selector_key), recurrent(selector_critic_key)
+    selector = recurrent(capacity, selector_key)
+    selector_critic = recurrent(1 if plain else n_parts * capacity, selector_critic_key)
     available = jax.device_put(np.arange(capacity) < float(hyper.n_initial_experts))
     answers = eqx.filter_vmap(lambda expert: expert(jnp.zeros(n_inputs)))(experts)
     momenta = (
@@ -77,12 +81,22 @@ def build_state(env: Env, settings: Settings) -> MetaAgentState:
         critics,
         selector_critic,
         build_resources(settings),
-        UtilityScale(momentum=jnp.asarray(0.99)),
-        tuple(map(init_optimiser, (experts, critics, selector, selector_critic))),
-        SelectorReplay.empty(REPLAY_ITERATIONS * settings["n_tasks"], probe.length, features),
+        start_scale(),
+        tuple(
+            init_optimiser(part, optimiser_of(plain))
+            for part in (experts, critics, selector, selector_critic)
+        ),
+        SelectorReplay.empty(
+            REPLAY_ITERATIONS * settings["n_tasks"], probe.length, features, n_parts
+        ),
         hyper,
         jax.device_put(np.zeros((), np.int32)),
     )
+
+
+def is_plain(settings: Settings) -> bool:
+    """Return whether an agent learns by the paper's rule."""
+    return check.choice("update", settings["update"], ("clipped", "plain")) == "plain"
 
 
 def _build_experts(

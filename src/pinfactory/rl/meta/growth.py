@@ -56,10 +56,19 @@ def split_experts(state: MetaAgentState) -> MetaAgentState:
             _split_readout(state, parent, side),
             _split_priors(priors, parent, side),
             take_expert(state.critics, parent),
-            take_expert(state.selector_critic.readout, parent),
+            _split_critic(state, parent),
             (*map(copied, state.optimisers[:2]), *state.optimisers[2:]),
         ),
     )
+
+
+def _split_critic(state: MetaAgentState, parent: Int[Array, " m"]) -> Network:
+    """Return the last layer of the selector's critic, in which a child is as good as its parent."""
+    readout, n_parts = state.selector_critic.readout, state.replay.free_energy.shape[1]
+    assert isinstance(readout, eqx.nn.Linear)
+    if len(readout.weight) == 1:  # it does not tell experts apart
+        return readout
+    return take_expert(readout, (n_parts * parent[:, None] + jnp.arange(n_parts)).ravel())
 
 
 def _scale_children(state: MetaAgentState, experts: PyTree, is_child: Bool[Array, " m"]) -> PyTree:

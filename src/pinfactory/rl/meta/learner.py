@@ -10,16 +10,23 @@ from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Shaped
 from pinfactory.core.constraints import Resource
 from pinfactory.core.families import Categorical
 from pinfactory.core.information import BITS_PER_NAT
-from pinfactory.rl.advantages import compute_advantages
 from pinfactory.rl.envs import Env
-from pinfactory.rl.normalise import scale_returns
+from pinfactory.rl.normalise import ReturnScaling, scale_returns
 from pinfactory.rl.optimise import gradient_steps
 from pinfactory.rl.policy import take_expert
 from pinfactory.rl.ppo import random_orders
 from pinfactory.rl.rollout import RolloutState, Trajectory, rollout, uniforms
+from pinfactory.rl.values import compute_advantages
 
 from .growth import split_experts
-from .losses import ExpertBatch, expert_loss, selector_loss, update_priors
+from .losses import (
+    ExpertBatch,
+    expert_loss,
+    optimiser_of,
+    selector_gradient_loss,
+    selector_loss,
+    update_priors,
+)
 from .policy import MetaPolicy
 from .state import MetaAgentState, SelectorReplay, TaskSlots
 
@@ -63,7 +70,7 @@ class Outcome(NamedTuple):
     """What n tasks gave: steps to learn from, free energy and nats per task, utility per step."""
 
     batch: ExpertBatch
-    free_energy: Float[Array, " n"]
+    free_energy: Float[Array, "n k"]
     cost: Float[Array, " n"]
     utility: Float[Array, "t n"]
 
@@ -88,6 +95,11 @@ class FamilyLearner(eqx.Module):
         How often experts learn from every step, and how many steps of each task at once.
     selector_steps, selector_batch
         Gradient steps of the selector in every iteration, and the tasks that each one sees.
+    plain
+        Whether to learn as Algorithm 2 is printed: raw rewards and β, log-ratios of what was
+        sampled, policy gradients with one-step advantages and with the whole sum for the selector,
+        from the tasks of the iteration alone, constant rates, nothing normalised or clipped, and no
+        expert tried but those the selector chose.
     """
 
     env: Env
@@ -97,21 +109,24 @@ class FamilyLearner(eqx.Module):
     steps_per_batch: int = eqx.field(static=True)
     selector_steps: int = eqx.field(static=True)
     selector_batch: int = eqx.field(static=True)
+    plain: bool = eqx.field(static=True)
 
     def step(self, key: Key[Array, ""], state: State, tasks: PyTree) -> tuple[State, Info]:
         """Return agent and tasks after one iteration."""
         agent, slots = state
         agent = split_experts(agent)
-        selector_fixed = agent.selector_fixed
+        selector_fixed = agent.selector_fixed & (not self.plain)
         keys = jax.random.split(key, 5)
         policy, n = agent.policy, self.n_tasks
 
         probed = policy.run_probe(self.env, keys[0], tasks)
-        moments = policy.transitions.update(probed.transitions)
-        policy = eqx.tree_at(lambda p: p.transitions, policy, moments)
+        if not self.plain:
+            moments = policy.transitions.update(probed.transitions)
+            policy = eqx.tree_at(lambda p: p.transitions, policy, moments)
         selection = policy.select(probed.transitions)
         chosen = selection.sample(keys[1]).astype(jnp.int32)
-        tried = _explore(keys[2], policy, selection.probs[n:], selector_fixed)
+        exploring = jnp.where(selector_fixed | self.plain, 0.0, EXPLORATION)
+        tried = _explore(keys[2], policy, selection.probs[n:], exploring)
 
         def refill(new: Array, old: Array) -> Array:
             return jnp.where(slots.over.reshape(-1, *(1,) * (old.ndim - 1)), new[:n], old)
@@ -171,43 +186,42 @@ class FamilyLearner(eqx.Module):
     ) -> tuple[MetaAgentState, Outcome]:
         """Update the scale of returns; compute costs, advantages, targets and free energies."""
         hyper, policy, sample = agent.hyper, agent.policy, trajectory.decision
-        reward, done = (part[:, : self.n_tasks] for part in (trajectory.reward, trajectory.done))
-        scaling = scale_returns(
-            agent.scale, reward, done, jnp.zeros(self.n_tasks), hyper.gamma, jnp.ones_like(reward)
-        )
-        # Learned values stay true in the new unit (Pop-Art).
-        critics = agent.critics.rescaled(scaling.factor)
-        readout = jax.tree.map(lambda w: scaling.factor * w, agent.selector_critic.readout)
-
+        scaling = self._scale(agent, trajectory)
+        agent = _rescaled(agent, scaling.factor)
         prior = policy.priors.stages[1]
         own = take_expert(prior.family, expert)
-        cost = jax.vmap(lambda answer: answer.kl(own))(sample.answer)
-        cost = jnp.where(prior.mass[expert] > 0, cost, 0.0)
-        price = (1.0 - hyper.gamma) / agent.resources[1].beta
-        utility = scaling.unit * trajectory.reward - price * cost
+        nats = jax.vmap(lambda answer: answer.kl(own))(sample.answer)
+        charged = nats
+        if self.plain:
+            charged = sample.log_prob - jax.vmap(own.log_prob)(sample.action)
+        nats, charged = (jnp.where(prior.mass[expert] > 0, part, 0.0) for part in (nats, charged))
+        price = (1.0 if self.plain else 1.0 - hyper.gamma) / agent.resources[1].beta
+        reward, paid = scaling.unit * trajectory.reward, price * charged
+        parts = jnp.stack([reward - paid] if self.plain else [reward, -paid], axis=-1)
         x = policy.observations(trajectory.observation)
         next_x = policy.observations(trajectory.next_observation)
-        value, next_value = critics.of_expert(x, expert), critics.of_expert(next_x, expert)
+        value, next_value = (agent.critics.of_expert(each, expert) for each in (x, next_x))
         # The last step bootstraps, as a truncated one does.
         ends = (trajectory.terminated, trajectory.done.at[-1].set(True), hyper.gamma)
-        advantage = compute_advantages(utility, value, next_value, *ends, hyper.gae_lambda)
-        advantage_to_end = compute_advantages(utility, value, next_value, *ends, jnp.ones(()))
+        gae_lambda = jnp.zeros(()) if self.plain else hyper.gae_lambda
+        advantage = compute_advantages(parts, value, next_value, *ends, gae_lambda)
+        to_end = value + compute_advantages(parts, value, next_value, *ends, jnp.ones(()))
+        if not self.plain:
+            seen = policy.observations.update(trajectory.observation)
+            agent = eqx.tree_at(lambda a: a.policy.observations, agent, seen)
+        agent = eqx.tree_at(lambda a: a.scale, agent, scaling.scale)
+        target = to_end if self.plain else value + advantage
+        batch = ExpertBatch(x, sample, jnp.sum(advantage, axis=-1), target)
+        return agent, Outcome(batch, to_end[0], jnp.mean(nats, axis=0), reward - paid)
 
-        seen = policy.observations.update(trajectory.observation)
-        agent = eqx.tree_at(
-            lambda a: (
-                a.scale,
-                a.critics,
-                a.selector_critic.readout,
-                a.replay.free_energy,
-                a.policy.observations,
-            ),
-            agent,
-            (scaling.scale, critics, readout, scaling.factor * agent.replay.free_energy, seen),
-        )
-        batch = ExpertBatch(x, sample, advantage, value + advantage)
-        free_energy = (advantage_to_end + value)[0]
-        return agent, Outcome(batch, free_energy, jnp.mean(cost, axis=0), utility)
+    def _scale(self, agent: MetaAgentState, trajectory: Trajectory) -> ReturnScaling:
+        """Return the unit of rewards, measured in the experts' tasks."""
+        start = jnp.zeros(self.n_tasks)
+        if self.plain:
+            return ReturnScaling(agent.scale, jnp.ones(()), jnp.ones(()), start)
+        reward, done = (part[:, : self.n_tasks] for part in (trajectory.reward, trajectory.done))
+        gamma = agent.hyper.gamma
+        return scale_returns(agent.scale, reward, done, start, gamma, jnp.ones_like(reward))
 
     def _remember(
         self,
@@ -238,7 +252,7 @@ class FamilyLearner(eqx.Module):
         priors = update_priors(agent.policy.priors, batch, expert, for_experts, selection)
         agent = eqx.tree_at(lambda a: a.policy.priors, agent, priors)
         hyper, remaining = agent.hyper, agent.hyper.remaining(agent.iteration)
-        pace = FINAL_RATE + (1.0 - FINAL_RATE) * remaining
+        pace = 1.0 if self.plain else FINAL_RATE + (1.0 - FINAL_RATE) * remaining
         critic_rate = pace * hyper.critic_learning_rate
         experts, critics, selector, selector_critic = agent.learned
 
@@ -248,13 +262,14 @@ class FamilyLearner(eqx.Module):
             agent.optimisers[:2],
             (pace * hyper.learning_rate, critic_rate),
             self._expert_rows(expert_key, agent.iteration, selector_fixed),
+            optimiser=optimiser_of(self.plain),
         )
-        full = jnp.minimum((agent.iteration + 1) * self.n_tasks, len(agent.replay.expert))
-        shape = (self.selector_steps, self.selector_batch)
         selector_rate = jnp.where(selector_fixed, 0.0, pace * hyper.selector_learning_rate)
 
         def loss(parts: Any, rows: Array) -> tuple[Array, Any]:
             now = jax.tree.map(lambda leaf: leaf[rows], agent.replay)
+            if self.plain:
+                return selector_gradient_loss(parts, now, agent)
             return selector_loss(parts, now, agent, remaining)
 
         (selector, selector_critic), selector_optimisers, (_, selector_costs) = gradient_steps(
@@ -262,7 +277,8 @@ class FamilyLearner(eqx.Module):
             (selector, selector_critic),
             agent.optimisers[2:],
             (selector_rate, critic_rate),
-            jax.random.randint(selector_key, shape, 0, full),
+            self._selector_rows(selector_key, agent),
+            optimiser=optimiser_of(self.plain),
         )
         resources = tuple(map(update_resource, agent.resources, (selector_costs, costs)))
         agent = eqx.tree_at(
@@ -279,6 +295,17 @@ class FamilyLearner(eqx.Module):
             ),
         )
         return agent, jnp.mean(costs)
+
+    def _selector_rows(
+        self, key: Key[Array, ""], agent: MetaAgentState
+    ) -> Int[Array, "batches rows"]:
+        """Return for every minibatch of the selector which tasks of its replay it is made of."""
+        room = len(agent.replay.expert)
+        if self.plain:
+            latest = agent.iteration % (room // self.n_tasks) * self.n_tasks
+            return latest + jnp.arange(self.n_tasks)[None]
+        full = jnp.minimum((agent.iteration + 1) * self.n_tasks, room)
+        return jax.random.randint(key, (self.selector_steps, self.selector_batch), 0, full)
 
     def _expert_rows(
         self, key: Key[Array, ""], iteration: Int[Array, ""], selector_fixed: Bool[Array, ""]
@@ -299,7 +326,7 @@ class FamilyLearner(eqx.Module):
         def loss(parts: Any, chosen: tuple[Array, Array]) -> tuple[Array, Array]:
             half, rows = chosen
             now = jax.tree.map(lambda leaf: leaf[half, rows], halves)
-            return expert_loss(parts, now, experts[half, 0], agent)
+            return expert_loss(parts, now, experts[half, 0], agent, self.plain)
 
         return loss
 
@@ -326,7 +353,7 @@ class FamilyLearner(eqx.Module):
             own,
             tasks,
             expert,
-            ended | (jnp.arange(n) >= n_whole + remaining * (n - n_whole)),
+            ended | self.plain | (jnp.arange(n) >= n_whole + remaining * (n - n_whole)),
             jnp.where(ended, own.statistics.last_total, slots.returns),
             slots.finished | ended,
         )
@@ -351,6 +378,24 @@ class FamilyLearner(eqx.Module):
         )
 
 
+def _rescaled(agent: MetaAgentState, factor: Float[Array, ""]) -> MetaAgentState:
+    """Return an agent whose values hold in a new unit of rewards (Pop-Art).
+
+    That unit is not one of information, whose part of a value stays as it is.
+    """
+    n_parts = agent.replay.free_energy.shape[1]
+    readout = agent.selector_critic.readout
+    return eqx.tree_at(
+        lambda a: (a.critics, a.selector_critic.readout, a.replay.free_energy),
+        agent,
+        (
+            agent.critics.rescaled(factor),
+            jax.tree.map(lambda w: w.at[::n_parts].multiply(factor), readout),
+            agent.replay.free_energy.at[:, 0].multiply(factor),
+        ),
+    )
+
+
 def update_resource(resource: Resource, nats: Float[Array, " steps"]) -> Resource:
     """Return the resource after gradient steps in which so many nats were processed."""
     arrays, static = eqx.partition(resource, eqx.is_array)
@@ -365,11 +410,10 @@ def _explore(
     key: Key[Array, ""],
     policy: MetaPolicy,
     probs: Float[Array, "n m"],
-    selector_fixed: Bool[Array, ""],
+    rate: Float[Array, ""],
 ) -> Int[Array, " n"]:
     """Sample experts by p(m|τ), or any that is available with a small probability."""
     available = policy.hierarchy.available
-    rate = jnp.where(selector_fixed, 0.0, EXPLORATION)
     mixed = rate * (available / jnp.sum(available)) + (1.0 - rate) * probs
     return jax.random.categorical(key, jnp.log(mixed)).astype(jnp.int32)
 

@@ -10,11 +10,17 @@ from jaxtyping import Array, Bool, Float, Int
 
 from pinfactory.core.constraints import Priors
 from pinfactory.core.families import Categorical
-from pinfactory.rl.critics import Critics
+from pinfactory.rl.optimise import clipped_adam
 from pinfactory.rl.policy import ActionSample, take_expert
 from pinfactory.rl.ppo import clipped_surrogate
+from pinfactory.rl.values import Critics
 
 from .state import MetaAgentState, SelectorReplay
+
+
+def optimiser_of(plain: bool) -> optax.GradientTransformation:
+    """Return the optimiser: Adam, whose gradients are clipped unless the paper's rule is wanted."""
+    return clipped_adam(None if plain else 1.0)
 
 
 class ExpertBatch(NamedTuple):
@@ -23,27 +29,36 @@ class ExpertBatch(NamedTuple):
     x: Float[Array, "t n o"]
     sample: ActionSample
     advantage: Float[Array, "t n"]
-    target: Float[Array, "t n"]
+    target: Float[Array, "t n k"]
 
 
 def expert_loss(
-    parts: tuple[Any, Critics], batch: ExpertBatch, expert: Int[Array, " n"], state: MetaAgentState
+    parts: tuple[Any, Critics],
+    batch: ExpertBatch,
+    expert: Int[Array, " n"],
+    state: MetaAgentState,
+    plain: bool,
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """Return minus PPO's gain in free energy plus Huber's loss of the critics; and the nats."""
+    """Return minus PPO's gain in free energy plus Huber's loss of the critics; and the nats.
+
+    If `plain`, the gain is that of the paper's policy gradient, log p(a|x,m) · A_m(x, a).
+    """
     experts, critics = parts
     hyper, sample = state.hyper, batch.sample
     answer = eqx.filter_vmap(
         lambda own, x: jax.vmap(own)(x), in_axes=(eqx.if_array(0), 1), out_axes=1
     )(take_expert(experts, expert), batch.x)
-    unit = 1.0 / (jnp.std(batch.advantage) + 1e-8)
-    advantage = unit * (batch.advantage - jnp.mean(batch.advantage))
-    gain = clipped_surrogate(
-        answer.log_prob(sample.action), sample.log_prob, advantage, hyper.clip_range
-    )
+    log_prob = answer.log_prob(sample.action)
     own = take_expert(state.policy.priors.stages[1].family, expert)
     cost = jnp.mean(jax.vmap(lambda answer: answer.kl(own))(answer))
+    errors = optax.huber_loss(critics.of_expert(batch.x, expert), batch.target)
+    error = jnp.mean(jnp.sum(errors, axis=-1))
+    if plain:  # what information costs is in the advantages, which know what was sampled
+        return error - jnp.mean(log_prob * batch.advantage), cost
+    unit = 1.0 / (jnp.std(batch.advantage) + 1e-8)
+    advantage = unit * (batch.advantage - jnp.mean(batch.advantage))
+    gain = clipped_surrogate(log_prob, sample.log_prob, advantage, hyper.clip_range)
     price = (1.0 - hyper.gamma) / state.resources[1].beta
-    error = jnp.mean(optax.huber_loss(critics.of_expert(batch.x, expert), batch.target))
     return error - jnp.mean(gain) + unit * price * cost, cost
 
 
@@ -68,18 +83,43 @@ def selector_loss(
     selector, critic = parts
     hyper, hierarchy = state.hyper, state.policy.hierarchy
     tau = state.policy.transitions(batch.transitions)
-    predicted = jax.vmap(critic)(tau)
-    observed = jnp.take_along_axis(predicted, batch.expert[:, None], axis=1)[:, 0]
-    error = jnp.mean(optax.huber_loss(observed, batch.free_energy))
+    n, n_parts = batch.free_energy.shape
+    predicted = jax.vmap(critic)(tau).reshape(n, -1, n_parts)
+    observed = jnp.take_along_axis(predicted, batch.expert[:, None, None], axis=1)[:, 0]
+    error = jnp.mean(jnp.sum(optax.huber_loss(observed, batch.free_energy), axis=-1))
     hierarchy = eqx.tree_at(lambda h: h.selector, hierarchy, selector)
     selection = jax.vmap(hierarchy.select)(tau)
     prior = state.policy.priors.stages[0].family
-    utility = jnp.sum(selection.probs * jax.lax.stop_gradient(predicted), axis=-1)
+    of_experts = jax.lax.stop_gradient(jnp.sum(predicted, axis=-1))
+    utility = jnp.sum(selection.probs * of_experts, axis=-1)
     cost = selection.kl(prior)
     use = Categorical.from_probs(jnp.mean(selection.probs, axis=0)).entropy()
     gain = jnp.mean(utility - cost / state.resources[0].beta)
     loss = error - gain - hyper.balance_coef * remaining * use
     return loss, (error, jnp.mean(cost))
+
+
+def selector_gradient_loss(
+    parts: tuple[Any, Any], batch: SelectorReplay, state: MetaAgentState
+) -> tuple[Float[Array, ""], tuple[Float[Array, ""], Float[Array, ""]]]:
+    """Return minus the paper's gain of the selector plus Huber's loss of its critic V(τ).
+
+        log p(m|τ) · [ F̄ − V(τ) − 1/β₁ log p(m|τ)/p(m) ]
+
+    with the bracket held fixed, for the one expert that acted in each task. The aux is that of
+    `selector_loss`.
+    """
+    selector, critic = parts
+    tau = state.policy.transitions(batch.transitions)
+    value, observed = jax.vmap(critic)(tau)[:, 0], jnp.sum(batch.free_energy, axis=-1)
+    hierarchy = eqx.tree_at(lambda h: h.selector, state.policy.hierarchy, selector)
+    selection = jax.vmap(hierarchy.select)(tau)
+    prior = state.policy.priors.stages[0].family
+    log_prob = selection.log_prob(batch.expert)
+    ratio = log_prob - prior.log_prob(batch.expert)
+    advantage = jax.lax.stop_gradient(observed - value - ratio / state.resources[0].beta)
+    error = jnp.mean(optax.huber_loss(value, observed))
+    return error - jnp.mean(log_prob * advantage), (error, jnp.mean(selection.kl(prior)))
 
 
 def update_priors(

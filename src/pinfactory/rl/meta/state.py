@@ -10,8 +10,8 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from pinfactory.allocation import reserve
 from pinfactory.core.constraints import Resource, UtilityScale
 from pinfactory.recurrent import SequenceNetwork
-from pinfactory.rl.critics import Critics
 from pinfactory.rl.rollout import RolloutState
+from pinfactory.rl.values import Critics
 
 from .policy import MetaPolicy
 
@@ -82,23 +82,23 @@ class Hyperparameters(eqx.Module):
 class SelectorReplay(eqx.Module):
     """The selector's latest tasks.
 
-    The transitions of the probe, the expert that acted, its free energy, and the nats it processed
-    in a step.
+    The transitions of the probe, the expert that acted, its free energy in the parts that critics
+    have (reward and information, or both in one), and the nats it processed in a step.
     """
 
     transitions: Float[Array, "r l f"]
     expert: Int[Array, " r"]
-    free_energy: Float[Array, " r"]
+    free_energy: Float[Array, "r k"]
     cost: Float[Array, " r"]
 
     @classmethod
-    def empty(cls, n: int, length: int, features: int) -> "SelectorReplay":
+    def empty(cls, n: int, length: int, features: int, n_parts: int) -> "SelectorReplay":
         """Make room for n tasks."""
         reserve(n, length, features)
         return cls(
             jax.device_put(np.zeros((n, length, features), np.float32)),
             jax.device_put(np.zeros(n, np.int32)),
-            jax.device_put(np.zeros(n, np.float32)),
+            jax.device_put(np.zeros((n, n_parts), np.float32)),
             jax.device_put(np.zeros(n, np.float32)),
         )
 
@@ -117,7 +117,8 @@ class MetaAgentState(eqx.Module):
     critics
         V_m(x) of every expert.
     selector_critic
-        The selector's recurrent critic: the free energy of every expert after a probe.
+        The selector's recurrent critic: the free energy of every expert after a probe, in parts, or
+        that of the selector alone.
     resources
         β of selector and experts, for utilities in standard deviations of the return.
     scale

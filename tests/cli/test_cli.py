@@ -90,6 +90,7 @@ def test_list_says_what_there_is_and_what_it_needs(toys, capsys):
         (["whitening"], "whitening cannot run here: it needs tin"),
         (["--seeds", "0"], "--seeds must be at least 1, but got 0"),
         (["--jobs", "0"], "--jobs must be at least 1, but got 0"),
+        (["squares", "--method", "both"], "--method must be ours for squares, but got both"),
     ],
 )
 def test_a_wrong_value_is_one_line_on_stderr(toys, tmp_path, capsys, arguments, message):

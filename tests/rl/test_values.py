@@ -1,10 +1,12 @@
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pinfactory.rl.advantages import compute_advantages
+from pinfactory import networks
+from pinfactory.rl.values import Critics, compute_advantages
 
 T, N = 7, 3
 
@@ -52,3 +54,14 @@ def test_without_trace_they_are_the_one_step_advantages_of_the_paper() -> None:
     never = jnp.zeros((T, N), bool)
     actual = compute_advantages(utility, value, next_value, never, never, 0.9, 0.0)
     np.testing.assert_allclose(actual, utility + 0.9 * next_value - value, rtol=1e-5, atol=1e-6)
+
+
+def test_another_unit_of_reward_changes_no_value_of_information() -> None:
+    critics = Critics.build(
+        jax.random.key(0), 3, lambda k: networks.mlp(2, 2, (4,), networks.tanh, key=k)
+    )
+    x = jnp.array([[0.3, -1.0], [2.0, 0.1]])
+    before, after = critics(x), critics.rescaled(jnp.asarray(0.25))(x)
+    assert before.shape == (2, 3, 2)
+    np.testing.assert_allclose(after[..., 0], 0.25 * before[..., 0], rtol=1e-5)
+    np.testing.assert_array_equal(after[..., 1], before[..., 1])

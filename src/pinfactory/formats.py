@@ -27,3 +27,19 @@ def duration(seconds: float) -> str:
     if seconds < 5400:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h"
+
+
+def quantity(value: float, digits: int | None = None) -> str:
+    """Return a number of the user's data, and years as years; rounded to so many digits if given.
+
+    A fraction has four digits.
+    """
+    value = value if digits is None else float(f"{value:.{digits}g}")
+    size = abs(value)
+    if size >= 1e4:
+        text = f"{value:,.0f}"
+    elif value == round(value):
+        text = f"{value:.0f}"
+    else:
+        text = f"{value:.4g}"
+    return text.replace("-", "−")
