@@ -62,7 +62,7 @@ from pinfactory.rl.meta import (
     double_pendulum_tasks,
     pendulum_tasks,
 )
-from pinfactory.rl.meta.information import group_values, information_about
+from pinfactory.rl.meta.evaluate import group_values, information_about
 
 # New tasks that agents are judged by.
 JUDGED = 2048

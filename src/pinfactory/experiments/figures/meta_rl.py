@@ -16,7 +16,7 @@ from pinfactory.rl.meta import (
     double_pendulum_new_tasks,
     double_pendulum_tasks,
 )
-from pinfactory.rl.meta.information import group_values
+from pinfactory.rl.meta.evaluate import group_values
 
 from ._meta_rl_pictures import SHOWN, agents_of, baselines_of, draw, mean_of
 
