@@ -169,7 +169,7 @@ class BoxActions(Actions):
         bounded, _, half = self._range()
         # log(1 − tanh²u) = 2 (log 2 − u − softplus(−2u)), exact where tanh is 1 in floats.
         slope = 2.0 * (jnp.log(2.0) - action - jnp.logaddexp(0.0, -2.0 * action))
-        slope = slope if self.squash else 0.0
+        slope = self.squash * slope
         return jnp.sum(jnp.where(bounded, jnp.log(half) + slope, 0.0), axis=-1)
 
     def _range(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -128,8 +128,8 @@ def build_resources(settings: Settings) -> tuple[Resource, Resource]:
 def _quicker(resource: Resource) -> Resource:
     """Return a budget whose β is found within the few thousand minibatches of an agent.
 
-    The pace for tables is for ten thousand steps of a constant learning rate; here rates fall, and a
-    β that comes late is not followed any more.
+    The pace for tables is for ten thousand steps of a constant learning rate; here rates fall, and
+    a β that comes late is not followed any more.
     """
     if isinstance(resource, Budget):
         return dataclasses.replace(resource, rate=jnp.asarray(0.03), horizon=300.0)
