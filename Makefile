@@ -5,16 +5,24 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test test-slow test-lowest lint format bench docs numbers clean
+.PHONY: run test test-slow coverage test-lowest lint format bench docs numbers clean
 
+# `make run SEEDS=1` is the smallest there is.
 run: $(VENV)/.run
-	$(BIN)/pinfactory reproduce --scale quick --out out
+	$(BIN)/pinfactory reproduce --scale quick --out out $(if $(SEEDS),--seeds $(SEEDS))
+
+# The tests of a file stay with one worker: they share fixtures and compiled programs.
+PYTEST := $(BIN)/pytest -n 2 --dist loadfile
 
 test: lint
-	$(BIN)/pytest -n 2 --cov --cov-report=term:skip-covered
+	$(PYTEST)
 
 test-slow: $(VENV)/.dev
 	$(BIN)/pytest -n 2 -m slow
+
+# Tracing every line takes a good part of the time of all tests.
+coverage: $(VENV)/.dev
+	$(PYTEST) --cov --cov-report=term:skip-covered
 
 # The oldest versions that pyproject.toml allows, in a virtual environment of their own.
 test-lowest:

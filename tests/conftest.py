@@ -2,10 +2,16 @@
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 # Tests compile much and compute little: programs that compile fast beat fast programs.
 os.environ.setdefault(
     "XLA_FLAGS", "--xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false"
+)
+# Workers, the processes they start and the next run share what one has compiled.
+os.environ.setdefault(
+    "PINFACTORY_COMPILATION_CACHE",
+    str(Path(__file__).parents[1] / ".pytest_cache" / "programs"),
 )
 
 import equinox as eqx
@@ -18,6 +24,9 @@ from sklearn.datasets import make_blobs, make_circles
 from pinfactory.core.families import Categorical
 from pinfactory.core.hierarchy import Decision, FamilyExpert, Hierarchy, assemble
 from pinfactory.core.learning import Data
+from pinfactory.environment import enable_compilation_cache
+
+enable_compilation_cache()
 
 
 @pytest.fixture

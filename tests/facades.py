@@ -13,6 +13,7 @@ from pinfactory import (
     SpecialistClassifier,
     SpecialistMixture,
     SpecialistRegressor,
+    paper,
 )
 from pinfactory.meta.tasks import ArrayTasks, Sinusoids
 from pinfactory.rl.envs import Pendulum
@@ -35,7 +36,6 @@ class Facade(NamedTuple):
     answer: Callable[[Any], np.ndarray]
     responsibilities: Callable[[Any], np.ndarray]
     seed: str = "random_state"
-    takes_callbacks: bool = True
     is_storable: bool = True
 
 
@@ -65,13 +65,24 @@ FACADES = {
     ),
     "SpecialistMixture": Facade(
         _make(SpecialistMixture, random_state=0),
-        lambda learner: learner.fit(X),
+        lambda learner, **training: learner.fit(X, **training),
         lambda learner: learner.score_samples(X),
         lambda learner: learner.responsibilities(X),
-        takes_callbacks=False,
     ),
     "MetaSpecialistRegressor": Facade(
         _make(MetaSpecialistRegressor, max_iter=20, batch_size=4, random_state=0),
+        lambda learner, **training: learner.fit(Sinusoids(shots=4), **training),
+        lambda learner: learner.adapt(LINE[:4], np.sin(LINE[:4, 0])).predict(LINE),
+        lambda learner: learner.responsibilities(LINE[:4], np.sin(LINE[:4, 0])),
+    ),
+    "paper.GradientMixture": Facade(
+        _make(paper.GradientMixture, max_iter=20, random_state=0),
+        lambda learner, **training: learner.fit(X, **training),
+        lambda learner: learner.score_samples(X),
+        lambda learner: learner.responsibilities(X),
+    ),
+    "paper.TaskRegressor": Facade(
+        _make(paper.TaskRegressor, max_iter=20, batch_size=4, random_state=0),
         lambda learner, **training: learner.fit(Sinusoids(shots=4), **training),
         lambda learner: learner.adapt(LINE[:4], np.sin(LINE[:4, 0])).predict(LINE),
         lambda learner: learner.responsibilities(LINE[:4], np.sin(LINE[:4, 0])),

@@ -14,9 +14,6 @@ from pinfactory.callbacks import Callback
 from pinfactory.core.information import Information
 
 every = pytest.mark.parametrize("name", FACADES)
-trained_in_steps = pytest.mark.parametrize(
-    "name", [name for name, facade in FACADES.items() if facade.takes_callbacks]
-)
 _fitted = {}
 
 
@@ -89,7 +86,7 @@ class Count(Callback):
         self.chunks += 1
 
 
-@trained_in_steps
+@every
 def test_callbacks_are_one_several_or_none(name):
     facade, one, two = FACADES[name], Count(), Count()
     facade.fit(facade.make(), callbacks=one)
@@ -100,7 +97,7 @@ def test_callbacks_are_one_several_or_none(name):
         facade.fit(facade.make(), callbacks=[3])
 
 
-@trained_in_steps
+@every
 def test_a_checkpoint_ends_where_an_unbroken_training_does_and_refuses_others(name, tmp_path):
     facade, path = FACADES[name], tmp_path / "run.pin"
     facade.fit(facade.make(), checkpoint=path)

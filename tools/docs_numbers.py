@@ -1,8 +1,11 @@
 """List the measured numbers of README and docs: the result each comes from, and those left over.
 
-Counted as measured are decimal fractions and percentages in prose and tables; code, links,
-formulas in backticks and versions are not. Pages of history (`docs/notes`) and lists of changes
-may have numbers of their own. The exit code is 1 if numbers are left over and `--strict` is given.
+A measured number is a decimal fraction, a percentage, or a number with a unit of time, memory,
+information or gain. What defines something is not measured, and is written so that one can tell:
+as code, as an indented formula, as a value of a symbol ("β₁ = 25", "a ∈ [0.1, 5]"), or in a column
+of a table that is headed "default", "section" or "range". Nor are links and versions of Python.
+Pages of history (`docs/notes`) may have numbers of their own; they say so in their first words.
+The exit code is 1 if numbers are left over and `--strict` is given.
 """
 
 import argparse
@@ -16,11 +19,17 @@ README_MARK = re.compile(r"<!-- result: ([^>]*?) -->[^<]*<!-- end -->")
 ROLE = re.compile(r"\{result\}`([^`]*)`")
 DIRECTIVE = re.compile(r"^```\{results\} (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NOT_PROSE = re.compile(
-    r"^(```|~~~).*?^\1|<!--.*?-->|\]\([^)]*\)|https?://\S+|(`+).+?\2(?!`)"
-    r"|Sections? [\d.]+(?: and [\d.]+)?",
+    r"^(`{3,}|~{3,})[^\n]*\n.*?^\1 *$|<!--.*?-->|\]\([^)]*\)|https?://\S+|doi:\S+|(`+).+?\2(?!`)"
+    r"|^ {4,}(?![-*\d])[^\n]*|Sections? [\d.]+(?: and [\d.]+)?|Python ≥? ?[\d.]+",
     re.MULTILINE | re.DOTALL,
 )
-NUMBER = re.compile(r"(?<![\w.])[−-]?\d[\d,]*(?:\.\d+(?![\w.])|(?:\.\d+)?(?= ?%))")
+# A symbol is one letter, with an index or a stroke, or a name of one: β₁, γ, K, T′.
+SYMBOL = re.compile(r"(?<!\w)\w[₀-₉′]? ?[=∈≤≥<>] ?(?:[\[(][^\])]*[\])]|[−-]?[\d.,e−-]*\d)")
+NUMBER = re.compile(
+    r"(?<![\w.−-])[−-]?\d[\d,]*(?:\.\d+(?![\w.])|(?:\.\d+)?(?= ?%|"
+    r" (?:s|ms|µs|seconds?|minutes?|hours?|k?B|MB|GB|bits?|nats?|points|times)\b))"
+)
+DEFINED = ("default", "section", "range")
 
 
 def pages() -> Iterator[Path]:
@@ -36,6 +45,22 @@ def blanked(text: str, pattern: re.Pattern[str]) -> str:
     return pattern.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
 
 
+def without_definitions(text: str) -> str:
+    """Return a text without the columns of tables that define something."""
+    lines, defined = [], None
+    for line in text.splitlines():
+        cells = line.split("|")
+        if not line.lstrip().startswith("|"):
+            defined = None
+        elif defined is None:
+            heads = [cell.strip().lower() for cell in cells]
+            defined = [i for i, head in enumerate(heads) if head.startswith(DEFINED)]
+        else:
+            cells = [" " * len(cell) if i in defined else cell for i, cell in enumerate(cells)]
+        lines.append("|".join(cells))
+    return "\n".join(lines)
+
+
 def sources(text: str) -> list[tuple[int, str]]:
     """Return line and reference of every number or table that comes from a result."""
     found = [
@@ -48,8 +73,9 @@ def sources(text: str) -> list[tuple[int, str]]:
 
 def left_over(text: str) -> list[tuple[int, str]]:
     """Return line and text of every measured number that comes from no result."""
-    for pattern in (README_MARK, ROLE, DIRECTIVE, NOT_PROSE):
+    for pattern in (README_MARK, ROLE, DIRECTIVE, NOT_PROSE, SYMBOL):
         text = blanked(text, pattern)
+    text = without_definitions(text)
     return [
         (number, match[0])
         for number, line in enumerate(text.splitlines(), 1)

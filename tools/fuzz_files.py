@@ -147,14 +147,14 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 def judge(path: Path, answer: Callable[[Any], np.ndarray]) -> Outcome:
     """Load an altered file and ask the model; say what came of it."""
-    before = _megabytes()
+    before = megabytes()
     try:
-        with _time_limit(MOST_SECONDS), warnings.catch_warnings():
+        with time_limit(MOST_SECONDS), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             outcome = _judge(path, answer)
     except TimeoutError:
         return Outcome("too slow", True)
-    if (used := _megabytes() - before) > MOST_MEGABYTES:
+    if (used := megabytes() - before) > MOST_MEGABYTES:
         return Outcome("too large", True, f"{used} MB")
     return outcome
 
@@ -167,7 +167,7 @@ def _judge(path: Path, answer: Callable[[Any], np.ndarray]) -> Outcome:
     except TimeoutError:
         raise
     except Exception as error:
-        return Outcome(f"load raises {type(error).__name__}", True, _where(error))
+        return Outcome(f"load raises {type(error).__name__}", True, where_raised(error))
     try:
         numbers = np.asarray(answer(model))
     except (ValueError, TypeError):
@@ -175,23 +175,28 @@ def _judge(path: Path, answer: Callable[[Any], np.ndarray]) -> Outcome:
     except TimeoutError:
         raise
     except Exception as error:
-        return Outcome(f"answer raises {type(error).__name__}", True, _where(error))
+        return Outcome(f"answer raises {type(error).__name__}", True, where_raised(error))
     if numbers.dtype.kind == "f" and not np.isfinite(numbers).all():
         return Outcome("answers are not finite", True)
     return Outcome("answered")
 
 
-def _where(error: Exception) -> str:
-    last = [f for f in traceback.extract_tb(error.__traceback__) if "pinfactory" in f.filename][-1]
+def where_raised(error: Exception) -> str:
+    """Return the last line of the library that an error passed through, and the error."""
+    frames = traceback.extract_tb(error.__traceback__)
+    last = ([f for f in frames if "pinfactory" in f.filename] or frames)[-1]
     return f"{Path(last.filename).name}:{last.lineno} {error!r:.160}"
 
 
-def _megabytes() -> int:
+def megabytes() -> int:
+    """Return the most memory that the process has had."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 
 @contextlib.contextmanager
-def _time_limit(seconds: int) -> Iterator[None]:
+def time_limit(seconds: int) -> Iterator[None]:
+    """Raise TimeoutError if what happens inside takes longer."""
+
     def stop(*_: Any) -> None:
         raise TimeoutError
 
@@ -233,7 +238,7 @@ def main() -> int:
             if outcome.fault:
                 faults += 1
                 print(f"  {kind} seed {seed}: {outcome.name} {outcome.detail}", flush=True)
-        print(f"{kind}: {dict(counts)}, peak {_megabytes()} MB", flush=True)
+        print(f"{kind}: {dict(counts)}, peak {megabytes()} MB", flush=True)
     return int(faults > 0)
 
 

@@ -17,10 +17,19 @@ LAYERS = (
     ("cli", "__main__"),
     ("experiments", "report"),
     ("baselines", "paper"),
-    ("estimators", "meta", "rl", "density", "plotting", "sweep", "tables"),
+    ("estimators", "meta", "rl", "density", "sweep"),
     ("base",),
-    ("callbacks", "settings", "persistence", "networks", "recurrent", "vision"),
-    ("allocation", "environment"),
+    (
+        "callbacks",
+        "settings",
+        "persistence",
+        "networks",
+        "plotting",
+        "recurrent",
+        "vision",
+        "tables",
+    ),
+    ("allocation", "environment", "formats"),
     ("core",),
 )
 LONGEST_FUNCTION, LONGEST_FILE = 60, 300

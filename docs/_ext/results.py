@@ -13,6 +13,11 @@ A table of an experiment, in which parts of the measures' names make rows and co
     :style: ±.3f
     ```
 
+All accepted results, a section for each::
+
+    ```{all-results}
+    ```
+
 A result that another version has made is shown with that version.
 """
 
@@ -25,7 +30,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from pinfactory.experiments import read_accepted
-from pinfactory.report import Cells, find_measure, format_measure, table
+from pinfactory.report import Cells, find_measure, format_measure, number, table
 
 _FOLDER = Path(__file__).parents[2] / "results"
 
@@ -72,16 +77,46 @@ class ResultsTable(SphinxDirective):
             cells = table(results[name], **self.options)
         except ValueError as error:
             raise self.error(str(error)) from error
-        result = results[name]
-        seeds = f"{result['seeds']} seed{'s' if result['seeds'] != 1 else ''}"
-        command = f"pinfactory reproduce {name} --scale {result['scale']}"
-        line = nodes.paragraph("", "", classes=["small"])
-        line += nodes.literal(command, command)
-        line += nodes.Text(
-            f", {seeds}, {result['finished'][:10]}, {result['processor']}"
-            + _made_by(result, self.config.release)
-        )
-        return [_table_node(cells), line]
+        return [_table_node(cells), _origin(results[name], self.config.release)]
+
+
+class AllResults(SphinxDirective):
+    """Every accepted result, with all its numbers."""
+
+    def run(self) -> list[nodes.Node]:
+        """Return a section for each."""
+        found: list[nodes.Node] = []
+        for name, result in read_accepted(_FOLDER).items():
+            section = nodes.section("", nodes.title("", result["title"]), ids=[name])
+            self.state.document.note_implicit_target(section)
+            section += [nodes.paragraph("", text) for text in result["about"].strip().split("\n\n")]
+            section += [_table_node(_all_measures(result)), _origin(result, self.config.release)]
+            found.append(section)
+        return found
+
+
+def _all_measures(result: dict[str, Any]) -> Cells:
+    """Return the numbers with what the paper prints and what is promised, where there are any."""
+    more = {"paper": "paper", "paper_method": "paper's method", "target": "promised"}
+    shown = [key for key in more if any(m[key] is not None for m in result["measures"])]
+    head = ["", "measured", "unit", *(more[key] for key in shown)]
+    rows = [
+        [m["name"], format_measure(m, "±"), m["unit"], *(number(m[key]) for key in shown)]
+        for m in result["measures"]
+    ]
+    return [head, *rows]
+
+
+def _origin(result: dict[str, Any], release: str) -> nodes.paragraph:
+    """Return a line about the run."""
+    seeds = f"{result['seeds']} seed{'s' if result['seeds'] != 1 else ''}"
+    command = f"pinfactory reproduce {result['name']} --scale {result['scale']}"
+    line = nodes.paragraph("", "", classes=["small"])
+    line += nodes.literal(command, command)
+    line += nodes.Text(
+        f", {seeds}, {result['finished'][:10]}, {result['processor']}" + _made_by(result, release)
+    )
+    return line
 
 
 def _table_node(cells: Cells) -> nodes.table:
@@ -100,8 +135,9 @@ def _row(texts: list[str]) -> nodes.row:
 def setup(app: Sphinx) -> dict[str, Any]:
     """Tell Sphinx of the role and the directive."""
     app.add_role("result", ResultRole())
-    directive: type[Directive] = ResultsTable
-    app.add_directive("results", directive)
+    directives_: dict[str, type[Directive]] = {"results": ResultsTable, "all-results": AllResults}
+    for name, directive in directives_.items():
+        app.add_directive(name, directive)
     # Results are no sources of Sphinx: read every page again.
     app.connect(
         "env-get-outdated", lambda app, env, added, changed, removed: sorted(env.found_docs)

@@ -9,21 +9,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 from jaxtyping import PyTree
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from pinfactory import settings as check
-from pinfactory.callbacks import Checkpoint, ProgressBar, as_callbacks
+from pinfactory.callbacks import Checkpoint, ProgressBar, as_callbacks, fingerprint
 from pinfactory.core.constraints import Priors, Resource
 from pinfactory.core.hierarchy import Decision
 from pinfactory.core.information import Information
-from pinfactory.core.training import Run, Steps, Trained, TrainingInterrupted, train
+from pinfactory.core.training import Callback, Run, Steps, Trained, TrainingInterrupted, train
 from pinfactory.environment import library_settings
-from pinfactory.persistence import save_model, set_attributes
-
-# Settings that a training which goes on from a checkpoint may have otherwise.
-_MAY_DIFFER = {"max_iter", "verbose", "warm_start"}
+from pinfactory.persistence import dotted_name, save_model, set_attributes
 
 Class = TypeVar("Class", bound=type)
 
@@ -39,16 +37,27 @@ class Learnable(BaseEstimator):
     information_: Information
     _attributes: tuple[str, ...] = ()
     _optional_attributes: tuple[str, ...] = ("feature_names_in_",)
+    # Settings that a training which goes on from a checkpoint may have otherwise.
+    _may_differ: tuple[str, ...] = ("max_iter", "verbose", "warm_start")
 
     @abstractmethod
     def _untrained(self) -> PyTree:
         """Return a state of the right shapes that has learned nothing."""
+
+    def _check_state(self) -> None:
+        """Raise a ValueError if the state, which comes from a file, is one that nobody learns."""
 
     @property
     def effective_experts_(self) -> float:
         """2^H(M): the number of equally busy experts that would be as diverse."""
         check_is_fitted(self)
         return self.information_.effective_experts
+
+    def plot_information(self, *, ax: Any = None) -> Any:
+        """Draw the bits processed; see `pinfactory.plotting.InformationDisplay`."""
+        from pinfactory.plotting import InformationDisplay
+
+        return InformationDisplay.from_estimator(self, ax=ax)
 
     # ------------------------------------------------------------------- settings to constraints
 
@@ -103,6 +112,25 @@ class Learnable(BaseEstimator):
         phase: str = "",
         **options: Any,
     ) -> Trained:
+        """Take gradient steps, watched as in `_watched`."""
+
+        def training(run: Run, watching: list[Callback]) -> Trained:
+            return train(learner, run, data, callbacks=watching, **options)
+
+        return self._watched(
+            training, run, callbacks, checkpoint=checkpoint, identity=identity, phase=phase
+        )
+
+    def _watched(
+        self,
+        training: Callable[[Run, list[Callback]], Trained],
+        run: Run,
+        callbacks: Any = None,
+        *,
+        checkpoint: str | Path | None = None,
+        identity: dict[str, Any] | None = None,
+        phase: str = "",
+    ) -> Trained:
         """Train with a progress bar if asked for, the user's callbacks, and checkpoints.
 
         A training that a checkpoint holds goes on where it was; `identity` says of what data. A
@@ -118,7 +146,7 @@ class Learnable(BaseEstimator):
             if checkpoint.exists():
                 run = Checkpoint.resume(checkpoint, run, identity)
         try:
-            return train(learner, run, data, callbacks=watching, **options)
+            return training(run, watching)
         except TrainingInterrupted as stop:
             if int(stop.trained.run.step) == 0:
                 raise
@@ -127,13 +155,18 @@ class Learnable(BaseEstimator):
 
     def _identity(self) -> dict[str, Any]:
         """Return what has to be the same for a training to go on from a checkpoint."""
-        settings = {n: v for n, v in self.get_params(deep=False).items() if n not in _MAY_DIFFER}
-        return {"learner": type(self).__name__} | {n: repr(v) for n, v in settings.items()}
+        settings = self.get_params(deep=False).items()
+        kept = {name: _shown(value) for name, value in settings if name not in self._may_differ}
+        return {"learner": type(self).__name__} | kept
 
     # ---------------------------------------------------------------------------------- files
 
     def save(self, path: Any) -> None:
-        """Write the fitted learner to one file; `pinfactory.load` reads it back."""
+        """Write the fitted learner to one file; `pinfactory.load` reads it back.
+
+        The file holds no code: a function that was given as a setting, such as a factory of
+        experts, has to be given to `load` again.
+        """
         check_is_fitted(self)
         save_model(self, path)
 
@@ -159,7 +192,15 @@ class Learnable(BaseEstimator):
             model.information_ = Information(**meta["information"])
         with library_settings():
             model.state_ = load(model._untrained())
+        model._check_state()
         return model
+
+
+def _shown(value: Any) -> str:
+    """Return a setting as text that is the same in every process."""
+    if isinstance(value, np.random.RandomState):
+        return f"RandomState {fingerprint(repr(value.get_state(legacy=False)))}"
+    return dotted_name(value) if callable(value) else repr(value)
 
 
 def describe(**parts: str) -> Callable[[Class], Class]:

@@ -61,7 +61,7 @@ class ProgressBar(Callback):
 
     def start(self, run: Run, total: int) -> None:
         self._bar = tqdm(
-            total=total,
+            total=total or None,
             initial=int(run.step),
             desc=self.description,
             unit=self.unit,

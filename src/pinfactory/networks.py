@@ -121,6 +121,15 @@ class SoftTree(eqx.Module):
         """Return the tree whose leaf m is the old leaf ``order[m]``."""
         return SoftTree(self.weight, self.bias, self.path[order])
 
+    def temper_outputs(
+        self, share: Float[Array, " leaves"], factor: Float[Array, ""]
+    ) -> "SoftTree":
+        """Take the log-odds of every gate, from those of the leaves' shares on, times a factor."""
+        sides = [side.astype(share.dtype).T @ share for side in (self.path > 0, self.path < 0)]
+        above, below = (jnp.log(jnp.maximum(side, 1e-6)) for side in sides)
+        bias = factor * self.bias + (1.0 - factor) * (above - below)
+        return SoftTree(factor * self.weight, bias, self.path)
+
     def separate_outputs(
         self, first: int, second: int, key: Key[Array, ""], scale: Float[Array, ""]
     ) -> "SoftTree":

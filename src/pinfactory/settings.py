@@ -10,7 +10,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 
 from pinfactory.core.constraints import Budget, Fixed, Resource, Scheduled
-from pinfactory.persistence import check_scale
+from pinfactory.persistence import check_scale, dotted_name
+from pinfactory.tables import Encoding, Rules
 
 Beta = float | Scheduled
 Option = TypeVar("Option")
@@ -78,9 +79,16 @@ def stored(value: Any) -> Any:
     """Return a setting, or a plain attribute, as values for a file."""
     if isinstance(value, StandardScaler):
         return {"scaler": (value.mean_, value.scale_)}
+    if isinstance(value, Encoding):
+        return {"encoding": value.to_plain()}
+    if isinstance(value, Rules):
+        return {"rules": value.to_plain()}
     if isinstance(value, Scheduled):
         numbers = (value.start.item(), value.end.item(), value.steps.item())
         return {"scheduled": (*numbers, value.shape)}
+    if callable(value):
+        # A file holds no code: whoever loads it supplies the function again.
+        return {"function": dotted_name(value)}
     return value
 
 
@@ -88,6 +96,10 @@ def restored(value: Any) -> Any:
     """Return a setting or attribute from the values in a file."""
     if isinstance(value, dict) and "scheduled" in value:
         return Scheduled(*value["scheduled"])
+    if isinstance(value, dict) and "encoding" in value:
+        return Encoding.from_plain(value["encoding"])
+    if isinstance(value, dict) and "rules" in value:
+        return Rules.from_plain(value["rules"])
     if isinstance(value, dict) and "scaler" in value:
         scaler = StandardScaler()
         scaler.mean_, scaler.scale_ = value["scaler"]

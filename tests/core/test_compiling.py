@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from pinfactory.core.compiling import compiled_with_kernels, one_kernel
+from pinfactory.core import compiling
+from pinfactory.core.compiling import compiled, compiled_with_kernels, forget_programs, one_kernel
 
 
 def repeat(x, n):
@@ -49,3 +50,23 @@ def test_an_import_leaves_the_environment_of_the_process_alone():
     )
     environment = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
     subprocess.run([sys.executable, "-c", script], check=True, env=environment)
+
+
+def test_a_function_keeps_programs_for_a_few_shapes_only(monkeypatch):
+    monkeypatch.setattr(compiling, "MOST_PROGRAMS", 2)
+    counts = []
+
+    @compiled
+    def double(x):
+        counts.append(len(x))
+        return 2 * x
+
+    for n in (1, 2, 1, 2):
+        assert double(jnp.ones(n)).sum() == 2 * n
+        forget_programs()
+    assert counts == [1, 2]
+    double(jnp.ones(3))
+    forget_programs()
+    # All are gone; what is asked again is compiled again.
+    assert double(jnp.ones(3)).sum() == 6
+    assert counts == [1, 2, 3, 3]

@@ -89,9 +89,10 @@ def test_a_tree_needs_experts_with_a_linear_part():
         committee.fit(*bend())
 
 
-def test_rows_far_from_all_others_change_little():
+@pytest.mark.parametrize("deviations", [30.0, 50.0])
+def test_rows_far_from_all_others_change_little(deviations):
     x, y = bend(400)
-    far = 50.0 * np.random.default_rng(1).choice([-1.0, 1.0], size=(5, 2))
+    far = deviations * x.std() * np.random.default_rng(1).choice([-1.0, 1.0], size=(5, 2))
     planted = np.concatenate([x, far]), np.concatenate([y, np.full(5, y.mean())])
     settings = {"random_state": 0, "max_iter": 1000}
     clean = SpecialistRegressor(4, **settings).fit(x, y)

@@ -277,10 +277,10 @@ def test_budgets_are_met(selector_bits, expert_bits):
     x, blob = make_blobs(
         60, centers=[[2, 2], [-2, -2], [2, -2], [-2, 2]], cluster_std=0.5, random_state=0
     )
-    budget = quick(selector_bits=selector_bits, expert_bits=expert_bits, max_iter=10_000)
+    budget = quick(selector_bits=selector_bits, expert_bits=expert_bits, max_iter=1000)
     told = budget.fit(x, blob // 2).information_
-    assert told.selector == pytest.approx(selector_bits, abs=0.15)
-    assert told.experts == pytest.approx(expert_bits, abs=0.15)
+    assert told.selector == pytest.approx(selector_bits, rel=0.05)
+    assert told.experts == pytest.approx(expert_bits, rel=0.05, abs=1e-3)
 
 
 def test_a_uniform_prior_stays_uniform():
@@ -354,8 +354,7 @@ def test_folds_tell_when_a_committee_that_learns_from_all_samples_is_best(monkey
         (40, {}, "folds"),
         (10_000, {}, "folds"),
         (10_001, {}, "part"),
-        (99, {"selector_bits": 1.0}, None),
-        (100, {"selector_bits": 1.0}, "part"),
+        (40, {"selector_bits": 1.0}, "folds"),
         (100, {"beta_expert": Scheduled(1.0, 2.0, 10, "linear")}, "part"),
         (1, {"early_stopping": "folds"}, None),
         (2, {"early_stopping": True}, "part"),

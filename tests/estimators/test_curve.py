@@ -9,6 +9,7 @@ from sklearn.model_selection import train_test_split
 
 from pinfactory import SpecialistClassifier, SpecialistRegressor, rate_utility_curve
 from pinfactory.estimators import curve as curves
+from pinfactory.sweep import SweepError
 
 CIRCLES = make_circles(300, factor=0.4, noise=0.05, random_state=0)
 QUICK = {
@@ -69,6 +70,18 @@ def test_a_regressor_is_judged_by_r2_and_its_information_is_estimated():
     # What both stages pay bounds what the answer can tell of the input.
     paid = curve.information_selector + curve.information_experts
     assert np.all(curve.information_overall < paid + 0.1)
+
+
+def test_trainings_in_another_process_are_kept_and_not_repeated(curve, tmp_path, monkeypatch):
+    model = SpecialistClassifier(**QUICK)
+    there = rate_utility_curve(model, *CIRCLES, **GRID, store=tmp_path, jobs=1)
+    np.testing.assert_allclose(there.information_overall, curve.information_overall, atol=1e-3)
+    monkeypatch.setattr(curves.Trainer, "fit_part", None)
+    again = rate_utility_curve(model, *CIRCLES, **GRID, store=tmp_path)
+    np.testing.assert_array_equal(again.information_overall, there.information_overall)
+    other = GRID | {"beta_selector": [1.0]}
+    with pytest.raises(SweepError, match="training=0"):
+        rate_utility_curve(model, *CIRCLES, **other, store=tmp_path)
 
 
 def test_more_resources_of_the_selector_buy_more_information_and_accuracy(curve):

@@ -15,6 +15,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import pinfactory
 from pinfactory import density
+from pinfactory.core.training import Progress
 from pinfactory.estimators import SpecialistMixture
 
 CENTRES = np.array([[-1.0, -1.0], [-1.0, 1.0], [1.0, 1.0], [1.0, -1.0]])
@@ -96,8 +97,8 @@ def test_a_smaller_expert_resource_keeps_experts_close_to_their_prior(X: np.ndar
 def test_closed_form_utility_agrees_with_samples_of_mean_and_precision(
     mixture: SpecialistMixture, X: np.ndarray
 ) -> None:
-    posterior = mixture.mixture_.experts.posterior
-    columns = jnp.asarray(mixture.mixture_.whitening.columns(X[:20], 20))
+    posterior = mixture.state_.experts.posterior
+    columns = jnp.asarray(mixture.state_.whitening.columns(X[:20], 20))
     exact = density.utility(posterior, density.standardised(posterior, columns))
     random = np.random.default_rng(0)
     values = np.empty((4000, 4, 2, 3), np.float32)
@@ -122,10 +123,10 @@ def test_with_unit_resources_the_objective_is_below_the_evidence_and_touches_it_
     """With one expert the bound is tight: log p(X) is a product of Student-t predictions."""
     X = X[:40]
     mixture = SpecialistMixture(1, random_state=0).fit(X)
-    prior = mixture.mixture_.hyper.prior
+    prior = mixture.state_.hyper.prior
     root, d = np.asarray(prior.scale_cholesky, float), 2
     df, strength = float(prior.df), float(prior.strength)
-    z = mixture.mixture_.whitening.columns(X, len(X)).T.astype(float)
+    z = mixture.state_.whitening.columns(X, len(X)).T.astype(float)
     log_evidence = 0.0
     for i in range(len(z)):
         mean = z[:i].sum(axis=0) / (strength + i)
@@ -134,7 +135,7 @@ def test_with_unit_resources_the_objective_is_below_the_evidence_and_touches_it_
         t_df = df + i - d + 1
         shape = scatter * (strength + i + 1) / ((strength + i) * t_df)
         log_evidence += multivariate_t(mean, shape, t_df).logpdf(z[i])
-    expected = log_evidence / len(X) + mixture.mixture_.whitening.log_det
+    expected = log_evidence / len(X) + mixture.state_.whitening.log_det
     assert mixture.lower_bound_ == pytest.approx(expected, abs=1e-4)
 
 
@@ -209,7 +210,7 @@ def test_density_integrates_to_one_in_more_dimensions(d: int) -> None:
 def test_density_is_the_mixture_of_student_t_that_scipy_computes(
     mixture: SpecialistMixture, X: np.ndarray
 ) -> None:
-    expected = mixture.mixture_.marginal_log_density(X, [0, 1])
+    expected = mixture.state_.marginal_log_density(X, [0, 1])
     np.testing.assert_allclose(mixture.score_samples(X), expected, atol=1e-4)
 
 
@@ -219,7 +220,7 @@ def test_samples_follow_the_density(mixture: SpecialistMixture) -> None:
     np.testing.assert_allclose(np.bincount(labels, minlength=4) / 4000, mixture.weights_, atol=0.04)
     grid = np.linspace(-4, 4, 2001)
     for feature in range(2):
-        pdf = np.exp(mixture.mixture_.marginal_log_density(grid[:, None], [feature]))
+        pdf = np.exp(mixture.state_.marginal_log_density(grid[:, None], [feature]))
         cdf = np.cumsum(pdf) * (grid[1] - grid[0])
         assert kstest(points[:, feature], lambda x, c=cdf: np.interp(x, grid, c)).pvalue > 1e-3
 
@@ -281,17 +282,54 @@ def test_the_second_fit_compiles_nothing(X: np.ndarray, caplog: pytest.LogCaptur
     assert not compiled(900, beta_selector=3.0, beta_expert=0.5, tol=1e-3, random_state=1)
 
 
-def test_interruption_keeps_what_has_been_found(
+def test_interruption_keeps_what_has_been_found_and_reaches_the_caller(
     X: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(self: density.Search) -> None:
-        raise KeyboardInterrupt
+    monkeypatch.setattr("pinfactory.density.search.BLOCKS_PER_CALL", 3)
 
-    monkeypatch.setattr(density.Search, "neglect", interrupt)
-    with pytest.warns(ConvergenceWarning):
-        mixture = SpecialistMixture(4, random_state=0).fit(X)
+    def interrupt(progress: Progress) -> None:
+        if progress.step > 3:
+            raise KeyboardInterrupt
+
+    mixture = SpecialistMixture(4, tol=1e-9, random_state=0)
+    with pytest.warns(UserWarning, match="what was learned"), pytest.raises(KeyboardInterrupt):
+        mixture.fit(X, callbacks=interrupt)
     assert not mixture.converged_
+    assert mixture.n_iter_ == 6
     assert np.isfinite(mixture.score(X))
+
+
+def test_a_failed_fit_changes_nothing(mixture: SpecialistMixture, X: np.ndarray) -> None:
+    fitted = SpecialistMixture(4, random_state=0).fit(X)
+    with pytest.raises(ValueError, match="must be within"):
+        fitted.fit(np.full((5, 3), 1e200) * np.arange(15).reshape(5, 3))
+    assert fitted.n_features_in_ == 2
+    np.testing.assert_array_equal(fitted.score_samples(X), mixture.score_samples(X))
+
+
+@pytest.mark.parametrize("stop", [1, 2, 4, 7])
+def test_a_search_that_was_stopped_anywhere_ends_as_one_that_was_not(
+    X: np.ndarray, stop: int, tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pinfactory.density.search.BLOCKS_PER_CALL", 5)
+    settings = {"n_experts": 8, "beta_selector": 5.0, "n_init": 2, "random_state": 0}
+    seen: list[int] = []
+
+    def interrupt(progress: Progress) -> bool:
+        seen.append(progress.step)
+        return len(seen) == stop
+
+    path = tmp_path / "search.pin"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        cut = SpecialistMixture(**settings).fit(X, callbacks=interrupt, checkpoint=path)
+    resumed = SpecialistMixture(**settings).fit(X, checkpoint=path)
+    whole = SpecialistMixture(**settings).fit(X)
+    assert cut.n_iter_ == seen[-1] < resumed.n_iter_ == whole.n_iter_
+    np.testing.assert_array_equal(resumed.score_samples(X), whole.score_samples(X))
+    assert resumed.information_.selector == whole.information_.selector
+    with pytest.raises(ValueError, match="data"):
+        SpecialistMixture(**settings).fit(X + 1.0, checkpoint=path)
 
 
 def test_all_estimator_checks_pass() -> None:

@@ -3,7 +3,6 @@ import json
 import numpy as np
 import pytest
 
-from pinfactory.experiments._storage import encode
 from pinfactory.experiments.figures.rate_utility_exact import (
     Settings,
     draw,
@@ -11,6 +10,7 @@ from pinfactory.experiments.figures.rate_utility_exact import (
     measures,
     pieces,
 )
+from pinfactory.sweep.store import encode
 
 SMALL = Settings(
     seeds=2, n_groups=2, group_size=2, n_experts=(1, 2), n_beta=8, n_ratio=4, n_restarts=2

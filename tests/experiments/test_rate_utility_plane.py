@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy.stats import entropy
 
-from pinfactory.experiments._storage import encode
 from pinfactory.experiments.figures import budgets
 from pinfactory.experiments.figures._explorer import _boundary, pack, unpack
 from pinfactory.experiments.figures.rate_utility_plane import (
@@ -17,6 +16,7 @@ from pinfactory.experiments.figures.rate_utility_plane import (
     measures,
     pieces,
 )
+from pinfactory.sweep.store import encode
 
 SMALL = Settings(
     seeds=2,

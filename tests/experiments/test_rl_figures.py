@@ -4,9 +4,9 @@ import jax
 import numpy as np
 import pytest
 
+from pinfactory.experiments.balancing import play, play_original
 from pinfactory.experiments.figures import rl_balance, rl_cart_pole, rl_swing_up
 from pinfactory.experiments.figures._rl import first_above
-from pinfactory.experiments.figures._rl_judge import play, play_original
 from pinfactory.experiments.figures._rl_starts import BACKWARD, starts
 from pinfactory.experiments.figures._rl_trpo import train_trpo
 from pinfactory.rl import envs

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 
@@ -110,6 +111,15 @@ def test_pieces_run_side_by_side(notes, tmp_path):
     assert outcome.error == ""
 
 
+def test_pieces_run_where_a_scheduler_says_and_are_judged_here(notes, tmp_path):
+    with ThreadPoolExecutor(2) as executor:
+        (outcome,) = go(tmp_path, scheduler=executor)
+        assert computed(notes) == [0, 1, 2, 3]
+        assert outcome.measures[0].ours == 3.5
+        go(tmp_path, scheduler=executor)
+    assert computed(notes) == []
+
+
 def test_what_measures_time_runs_after_the_others_on_one_core(notes, tmp_path):
     seen = []
     run([toy("timed"), toy()], tmp_path, progress=False, report=lambda o: seen.append(o.name))
@@ -126,7 +136,7 @@ def test_a_piece_that_fails_or_whose_process_dies_takes_nobody_along(notes, tmp_
     (notes / "trouble 2").write_text("odd")
     (outcome,) = go(tmp_path, jobs=1)
     assert computed(notes) == [3]
-    assert outcome.error == "the process ended with SIGKILL"
+    assert outcome.error == "the process ended with SIGKILL, 3 times"
     stored = read_result(tmp_path / "squares" / "result.json")["error"]
     for text in ("piece 0/: the process ended", "RuntimeError: no wire left", "Traceback"):
         assert text in stored

@@ -10,10 +10,15 @@ from pinfactory.experiments.figures import sinusoids as experiment
 @pytest.fixture(scope="module")
 def results():
     settings = experiment.Settings.quick(
-        n_experts=(2,), rules=("none",), steps=250, n_tasks=250, rate_bits=(0.5,), resolution=8
+        n_experts=(2,),
+        rules=("none",),
+        steps=250,
+        n_tasks=250,
+        rate_bits=(0.5,),
+        resolution=8,
+        method="both",
     )
-    pieces = experiment.pieces(settings)
-    found = {name: pieces[name]() for name in ("none, 2 experts, K = 10", "0.5 bits")}
+    found = {name: piece() for name, piece in experiment.pieces(settings).items()}
     return json.loads(json.dumps(found))
 
 
@@ -48,6 +53,14 @@ def test_pieces_are_plain_data_with_sound_numbers(results):
     assert shares.shape == (64, 2)
     np.testing.assert_allclose(shares.sum(axis=1), 1.0, atol=2e-3)
     assert 0.0 <= results["0.5 bits"]["bits"][0] <= 1.0
+
+
+def test_the_papers_method_stands_beside_ours(results):
+    rows = {measure.name: measure for measure in experiment.measures(results)}
+    ours = rows["MSE, no adaptation, 2 experts, K = 10"]
+    literal = rows["MSE, no adaptation, 2 experts, K = 10, the paper's method"]
+    assert ours.paper_method == literal.ours > ours.ours
+    assert "MSE, ten steps of Adam, 2 experts, K = 10, the paper's method" in rows
 
 
 def test_the_figure_shows_errors_rates_partitions_and_curves(results):

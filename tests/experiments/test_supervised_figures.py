@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from pinfactory.experiments._storage import encode
-from pinfactory.experiments.figures import density, regression
+from pinfactory.experiments.figures import density, generalisation_gap, regression
 from pinfactory.experiments.synthetic_data import (
     CORNERS,
     classification,
@@ -16,11 +15,19 @@ from pinfactory.experiments.synthetic_data import (
     mesh,
     plane,
 )
+from pinfactory.sweep.store import encode
 
 SMALL = {
-    "classification": {"tasks": ("blobs",), "n_experts": (4,), "max_iter": 1000, "n_init": 2},
+    "classification": {
+        "tasks": ("blobs",),
+        "n_experts": (4,),
+        "max_iter": 1000,
+        "n_init": 2,
+        "method": "both",
+    },
     "baseline_comparison": {"sizes": (4,), "max_iter": 200, "n_init": 1},
     "density": {"n_experts": (4,), "n_samples": 400},
+    "generalisation_gap": {"betas": (1.0, 25.0), "max_iter": 200},
     "regression": {"n_experts": (2,), "n_samples": 200, "max_iter": 400, "n_init": 1},
 }
 _made: dict = {}
@@ -32,7 +39,8 @@ def made(request):
     name = request.param
     if name not in _made:
         module = import_module(f"pinfactory.experiments.figures.{name}")
-        settings = module.Settings.quick(seeds=2, resolution=12, **SMALL[name])
+        picture = {"resolution": 12} if hasattr(module.Settings, "resolution") else {}
+        settings = module.Settings.quick(seeds=2, **picture, **SMALL[name])
         results = {
             piece: json.loads(encode(compute()))
             for piece, compute in module.pieces(settings).items()
@@ -65,6 +73,26 @@ def test_four_linear_experts_solve_the_blobs(made):
     _, _, measures = made
     assert measures["accuracy, blobs, 4 experts"].ours > 0.95
     assert 0.5 < measures["I(X;M), blobs, 4 experts"].ours <= 2.0
+
+
+@figures("classification")
+def test_the_papers_method_stands_beside_ours(made):
+    _, results, measures = made
+    assert len(results) == 2
+    ours = measures["accuracy, blobs, 4 experts"]
+    literal = measures["accuracy, blobs, 4 experts, the paper's method"]
+    assert ours.paper_method == literal.ours
+    assert literal.ours > 0.95
+    assert literal.target is None
+
+
+def test_each_method_alone_has_its_own_pieces():
+    names = {
+        method: list(regression.pieces(regression.Settings.quick(n_experts=(2,), method=method)))
+        for method in ("ours", "paper", "both")
+    }
+    assert names["both"] == names["ours"] + names["paper"]
+    assert names["paper"] == ["2 experts, the paper's method"]
 
 
 @figures("baseline_comparison")
@@ -117,3 +145,13 @@ def test_a_mesh_runs_along_the_first_axis_first():
     axes = plane(np.array([[0.0, 0.0], [1.0, 2.0]]), 3)
     np.testing.assert_allclose(axes[1], [-0.16, 1.0, 2.16])
     np.testing.assert_allclose(mesh(axes)[:3, 1], -0.16)
+
+
+def test_the_gap_is_judged_by_ranks_within_a_seed():
+    piece = {"bits": [0.1, 0.9], "gap": [0.0, 0.3], "formula": [0.2, 0.2]}
+    other = {"bits": [0.5, 0.2], "gap": [0.1, 0.1], "formula": [0.2, 0.2]}
+    found = {m.name: m.ours for m in generalisation_gap.measures({"a": piece, "b": other})}
+    # In both seeds more bits have the larger gap; one gap of four is above the formula.
+    assert found["rank correlation of bits and gap"] == pytest.approx(1.0)
+    assert found["share of gaps below the formula"] == 0.75
+    assert found["gap, most bits"] == pytest.approx(0.15)

@@ -63,6 +63,18 @@ def model_file(*, content=GOOD_ARRAYS, extra=(), compression=zipfile.ZIP_STORED,
     return zip_of(members, compression=compression)
 
 
+def rewritten_meta(path, to, old, new):
+    """Write a file again with another text in its manifest."""
+    with zipfile.ZipFile(path) as archive:
+        members = [(name, archive.read(name)) for name in archive.namelist()]
+    changed = [
+        (name, content.replace(old.encode(), new.encode()) if "json" in name else content)
+        for name, content in members
+    ]
+    assert changed != members
+    to.write_bytes(zip_of(changed))
+
+
 def same(a, b):
     if type(a) is not type(b):
         return False

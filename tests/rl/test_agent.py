@@ -249,6 +249,18 @@ def test_replicas_differ_in_what_the_grid_says_and_equal_single_trainings(
     assert agents[3].state_.resources[1].beta == 7.0
 
 
+@pytest.mark.slow
+def test_agents_of_other_processes_come_back_as_if_they_had_learned_here() -> None:
+    settings = SMALL | {"n_experts": 2}
+    agents = train_agents(envs.CartPole(), 640, seeds=(0, 1), jobs=2, **settings)
+    here = SpecialistAgent(envs.CartPole(), seed=1, **settings).learn(640)
+    assert_same(agents[1], here)
+    assert len(agents[1].history_) == len(here.history_)
+    assert_same(agents[1].learn(64), here.learn(64))
+    with pytest.raises(RuntimeError, match=r"(?s)1 of 2 failed.*'n_steps': 0.*`n_steps` must be"):
+        train_agents(envs.CartPole(), 64, grid=({}, {"n_steps": 0}), jobs=1, **settings)
+
+
 class Broken(envs.CartPole):
     """Returns NaN once an episode is longer than `max_angle` says."""
 

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
+from pinfactory.core.compiling import bounded
 from pinfactory.core.padding import padded, padded_length
 from pinfactory.environment import with_library_settings
 from pinfactory.meta.adapted import TaskClassifier
@@ -48,6 +49,7 @@ class AdaptedBaseline(TaskClassifier):
         ]
 
 
+@bounded
 @eqx.filter_jit
 def _probabilities(
     model: Any, support: Samples, query: Float[Array, "q ..."]

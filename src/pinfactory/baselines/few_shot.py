@@ -18,6 +18,7 @@ from pinfactory import settings as check
 from pinfactory.allocation import reserve
 from pinfactory.base import Learnable
 from pinfactory.core.batches import Batches, Source
+from pinfactory.core.compiling import bounded
 from pinfactory.core.families import Categorical
 from pinfactory.core.hierarchy import pick, stack
 from pinfactory.core.learning import Learner, State
@@ -27,8 +28,7 @@ from pinfactory.environment import with_library_settings
 from pinfactory.meta.build import headed
 from pinfactory.meta.evaluation import Evaluation, score_tasks, task_score
 from pinfactory.meta.experts import HeadedNetwork
-from pinfactory.meta.sampling import image_samples, sample_tasks
-from pinfactory.meta.source import TaskBatches, TaskSource
+from pinfactory.meta.source import TaskBatches, TaskSource, image_samples, sample_tasks
 from pinfactory.meta.tasks import Episode, Samples, Tasks
 from pinfactory.vision import FourBlocks, OneBlock
 
@@ -300,6 +300,7 @@ def _same_shapes(one: Any, other: Any) -> bool:
     return [leaf.shape for leaf in leaves[0]] == [leaf.shape for leaf in leaves[1]]
 
 
+@bounded
 @eqx.filter_jit
 def _accuracies(model: FewShotModel, source: Source, recipes: PyTree) -> Float[Array, " n"]:
     batch = source.batch(recipes)

@@ -1,34 +1,58 @@
 """The command `pinfactory`: every function in `COMMANDS` is a subcommand."""
 
 import sys
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 
 import tyro
 
+from .compare import compare
+from .curve import curve
+from .density import density
+from .explain import explain
+from .fit import fit
+from .predict import predict
 from .reproduce import reproduce
 from .results import results
+from .sweep import sweep
 
-COMMANDS: dict[str, Callable[..., int]] = {"reproduce": reproduce, "results": results}
+COMMANDS: dict[str, Callable[..., int]] = {
+    function.__name__: function
+    for function in (fit, predict, explain, compare, curve, density, reproduce, results, sweep)
+}
+
+
+@contextmanager
+def _short_warnings() -> Iterator[None]:
+    """Show warnings as one line, without the place in the source."""
+    before = warnings.formatwarning
+    warnings.formatwarning = lambda message, *_: f"pinfactory: {message}\n"
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a subcommand and return the exit code.
 
-    0 for success, 1 if an experiment failed or a result got worse, 2 for a wrong request, 130
-    after Ctrl-C. An experiment that falls short of its targets has not failed.
+    0 for success, 1 if an experiment or a point of a sweep failed or a result got worse, 2 for a
+    wrong request, 130 after Ctrl-C. An experiment that falls short of its targets has not failed.
     """
     arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     if arguments == ["--version"]:
         print(f"pinfactory {version('pinfactory')}")
         return 0
     try:
-        return tyro.extras.subcommand_cli_from_dict(
-            COMMANDS,
-            prog="pinfactory",
-            description="Learning systems that divide labour. --version prints the version.",
-            args=arguments,
-        )
+        with _short_warnings():
+            return tyro.extras.subcommand_cli_from_dict(
+                COMMANDS,
+                prog="pinfactory",
+                description="Learning systems that divide labour. --version prints the version.",
+                args=arguments,
+            )
     except SystemExit as stop:  # how tyro ends after --help or a mistyped option
         return int(stop.code or 0)
     except (ValueError, OSError) as error:

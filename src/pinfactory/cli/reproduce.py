@@ -17,8 +17,10 @@ def reproduce(
     names: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[NAME …]")] = (),
     kind: Literal["figure", "benchmark", "all"] = "figure",
     scale: Literal["quick", "paper"] = "quick",
+    method: Literal["ours", "paper", "both"] = "ours",
     seeds: Annotated[int | None, tyro.conf.arg(metavar="N")] = None,
     jobs: Annotated[int | None, tyro.conf.arg(metavar="N")] = None,
+    scheduler: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS")] = None,
     out: Path = Path("out"),
     list_only: Annotated[bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(name="list")] = False,
 ) -> int:
@@ -34,10 +36,14 @@ def reproduce(
         Without names: the paper's figures and tables, the benchmarks, or both.
     scale
         quick takes minutes on two cores; paper has the sizes and seeds of the paper.
+    method
+        Ours, the paper's method to the letter, or both beside each other.
     seeds
         Number of seeds instead of that of the scale.
     jobs
         How many processes work at a time; one for each core by default.
+    scheduler
+        A Dask scheduler whose workers compute, such as tcp://10.0.0.1:8786.
     out
         Folder for everything; made if it is not there.
     list_only
@@ -47,7 +53,7 @@ def reproduce(
         if value is not None and value < 1:
             raise ValueError(f"{option} must be at least 1, but got {value}")
 
-    from pinfactory.experiments import choose, discover, run
+    from pinfactory.experiments import choose, discover, has_methods, run
 
     listings = discover()
     wanted = [x for x in listings if kind in ("all", x.kind)]
@@ -55,6 +61,9 @@ def reproduce(
         _print_list(wanted)
         return 0
     chosen = choose(listings, names, None if kind == "all" else kind)
+    only_ours = [x.name for x in chosen if not has_methods(x.experiment)]
+    if names and method != "ours" and only_ours:
+        raise ValueError(f"--method must be ours for {', '.join(only_ours)}, but got {method}")
     _print_left_out(chosen, [] if names else wanted)
     out.mkdir(parents=True, exist_ok=True)
 
@@ -62,7 +71,16 @@ def reproduce(
         _print_outcome(outcome)
         _write_page(out, listings)
 
-    outcomes = run(chosen, out, scale=scale, seeds=seeds, jobs=jobs, report=report)
+    outcomes = run(
+        chosen,
+        out,
+        scale=scale,
+        seeds=seeds,
+        method=method,
+        jobs=jobs,
+        scheduler=scheduler,
+        report=report,
+    )
     print(f"\n{_write_page(out, listings)}")
     return 1 if any(outcome.error for outcome in outcomes) else 0
 

@@ -34,6 +34,28 @@ _NAMES = """
 SIMPLE = frozenset(_NAMES.split())
 
 
+# For so many shapes of its arguments a function keeps its programs, of about 2 MB each.
+MOST_PROGRAMS = 16
+_bounded: list[Any] = []
+
+
+def bounded(function: Function) -> Function:
+    """Let `forget_programs` bound how many programs a function of JAX or Equinox keeps."""
+    # Equinox has no way to drop the programs of one function; JAX's function inside has.
+    _bounded.append(getattr(function, "_cached", function))
+    return function
+
+
+def forget_programs() -> None:
+    """Drop the programs of functions that were compiled for many shapes.
+
+    JAX would keep them for ever. What is needed again is mostly read from the cache on disk.
+    """
+    for function in _bounded:
+        if function._cache_size() > MOST_PROGRAMS:
+            function.clear_cache()
+
+
 def compiled(function: Function) -> Function:
     """Compile a function of many small operations.
 
@@ -91,4 +113,4 @@ def _is_program(part: Any) -> bool:
 
 def _compiled(function: Function, options: dict[str, Any]) -> Function:
     settings: Any = {"compiler_options": {"xla_backend_optimization_level": 1} | options}
-    return cast(Function, eqx.filter_jit(function, **settings))
+    return cast(Function, bounded(eqx.filter_jit(function, **settings)))

@@ -29,6 +29,8 @@ Selector = TypeVar("Selector")
 Places = Int[np.ndarray, " m"]
 
 LOG_2 = float(np.log(2.0))
+# Takes the place of a share of nothing, whose logarithm is infinite.
+LEAST_SHARE = 1e-6
 
 
 def reorder(state: State[Hierarchy], order: Places) -> State[Hierarchy]:
@@ -136,26 +138,39 @@ def average_outputs(selector: Selector, kept: int, other: int) -> Selector:
     return _with_last_layer(selector, mean)
 
 
+def temper_outputs(
+    selector: Selector, share: Float[Array, " m"], factor: Float[Array, ""]
+) -> Selector:
+    """Take the log-ratio of p(m|x) to the prior p(m), which is `share`, times a factor."""
+    if hasattr(selector, "temper_outputs"):
+        return selector.temper_outputs(share, factor)
+    prior = (1.0 - factor) * jnp.log(jnp.maximum(share, LEAST_SHARE))
+    return _with_last_layer(
+        selector, lambda leaf: factor * leaf + (prior if leaf.ndim == 1 else 0.0)
+    )
+
+
 def has_movable_outputs(selector: Any) -> bool:
     """Return whether the outputs of a selector can be put in another order."""
-    return hasattr(selector, "take_outputs") or _last_layer(selector) is not None
+    return hasattr(selector, "take_outputs") or last_layer(selector) is not None
 
 
-def _last_layer(selector: Any) -> eqx.nn.Linear | None:
+def last_layer(selector: Any) -> eqx.nn.Linear | None:
+    """Return the linear layer that a network ends in, if it does."""
     if isinstance(selector, eqx.nn.Linear):
         return selector
     layers = getattr(selector, "layers", ())
-    return _last_layer(layers[-1]) if layers else None
+    return last_layer(layers[-1]) if layers else None
 
 
 def _with_last_layer(selector: Selector, change: Callable[[Array], Array]) -> Selector:
     """Change the weights and biases of the last layer, whose first axis is that of experts."""
-    if _last_layer(selector) is None:
+    if last_layer(selector) is None:
         raise TypeError(
             "A selector must end in an eqx.nn.Linear or have the method `take_outputs`, but got "
             f"{type(selector).__name__}."
         )
-    return eqx.tree_at(_last_layer, selector, replace_fn=lambda layer: _changed(layer, change))
+    return eqx.tree_at(last_layer, selector, replace_fn=lambda layer: _changed(layer, change))
 
 
 def _changed(layer: eqx.nn.Linear, change: Callable[[Array], Array]) -> eqx.nn.Linear:

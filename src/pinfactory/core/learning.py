@@ -79,9 +79,10 @@ class State(eqx.Module, Generic[Model]):
         """Return the state with the running mean of its parameters in place of the last ones.
 
         Steps of a constant size keep parameters moving around what they have learned. Their mean
-        is closer to it (Polyak & Juditsky 1992).
+        is closer to it (Polyak & Juditsky 1992). Where none is kept, the state stays as it is.
         """
-        assert self.average is not None
+        if self.average is None:
+            return self
         _, unravel = ravel_pytree(_parameters(self.model))
         model = eqx.combine(unravel(self.average), self.model)
         return eqx.tree_at(lambda state: state.model, self, model)

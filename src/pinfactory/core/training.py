@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key, PyTree
 
 from .batches import Batches, Source, take
-from .compiling import compiled, compiled_with_kernels, one_kernel
+from .compiling import compiled, compiled_with_kernels, forget_programs, one_kernel
 from .failures import first_non_finite
 
 State = TypeVar("State")
@@ -95,8 +95,19 @@ class Run(eqx.Module, Generic[State]):
         return cls(key, jnp.asarray(0), state, best)
 
 
+class Chunk(NamedTuple):
+    """What one chunk of training makes: the run, what it reports, and the score of each replica."""
+
+    run: Run
+    info: PyTree[np.ndarray]
+    score: np.ndarray | None = None
+
+
 class Progress(NamedTuple):
-    """What callbacks get after every chunk; `info` holds means over the chunk for each replica."""
+    """What callbacks get after every chunk; `info` holds means over the chunk for each replica.
+
+    `total` is 0 where nobody knows how many steps there will be.
+    """
 
     step: int
     total: int
@@ -190,29 +201,50 @@ def train(
         raise ValueError(
             "`evaluate` must be given exactly when the run was started with keep_best."
         )
+    seeds = np.asarray(jax.random.key_data(run.key)).tolist()
+
+    def advance(run: Run[State]) -> Chunk | None:
+        # Asked before the chunk: a run that was resumed may be stale already.
+        if patience is not None and run.best and bool((run.best.stale >= patience).all()):
+            return None
+        done = int(run.step)
+        # Always the rows for a full chunk: the last, shorter one is the same program.
+        rows = None
+        if batches is not None:
+            rows = jax.tree.map(jnp.asarray, batches(seeds, done, chunk))
+        seen = data(run) if callable(data) else data
+        return _chunk(learner, run, seen, rows, min(chunk, steps - done), evaluate)
+
+    return run_chunks(advance, run, steps, callbacks)
+
+
+def run_chunks(
+    advance: Callable[[Run[State]], Chunk | None],
+    run: Run[State],
+    total: int | None = None,
+    callbacks: Sequence[Callback] = (),
+) -> Trained[State]:
+    """Advance a run chunk by chunk until step `total`, or until `advance` returns None.
+
+    After Ctrl-C `TrainingInterrupted` is raised.
+    """
     history: list[Progress] = []
     ending: Literal["finished", "stale", "callback"] = "finished"
-    seeds = np.asarray(jax.random.key_data(run.key)).tolist()
     with ExitStack() as finishing:
+        finishing.callback(forget_programs)
         for callback in callbacks:
-            callback.start(run, steps)
+            callback.start(run, total or 0)
             finishing.callback(callback.finish)
         try:
-            while (done := int(run.step)) < steps:
-                # Asked before the chunk: a run that was resumed may be stale already.
-                if patience is not None and run.best and bool((run.best.stale >= patience).all()):
+            while total is None or int(run.step) < total:
+                began = time.perf_counter()
+                made = advance(run)
+                if made is None:
                     ending = "stale"
                     break
-                began = time.perf_counter()
-                n_steps = min(chunk, steps - done)
-                # Always the rows for a full chunk: the last, shorter one is the same program.
-                rows = None
-                if batches is not None:
-                    rows = jax.tree.map(jnp.asarray, batches(seeds, done, chunk))
-                seen = data(run) if callable(data) else data
-                run, info, score = _chunk(learner, run, seen, rows, n_steps, evaluate)
+                run, info, score = made
                 seconds = time.perf_counter() - began
-                progress = Progress(done + n_steps, steps, info, score, seconds)
+                progress = Progress(int(run.step), total or 0, info, score, seconds)
                 history.append(progress)
                 votes = [callback.chunk(progress, run) for callback in callbacks]
                 if any(votes):
@@ -230,7 +262,7 @@ def _chunk(
     rows: PyTree[Array],
     n_steps: int,
     evaluate: Callable[[State], Float[Array, " replicas"]] | None,
-) -> tuple[Run[State], PyTree[np.ndarray], np.ndarray | None]:
+) -> Chunk:
     """Do the steps of one chunk, check that all is finite, and evaluate."""
     in_turn = _is_small(run, data, rows)
     program = _advance_in_turn if in_turn else _advance_side_by_side
@@ -250,7 +282,7 @@ def _chunk(
         scores = evaluate(new.state)
         best = new.best.update(scores, new.state, new.step)
         new, score = eqx.tree_at(lambda r: r.best, new, best), np.asarray(scores)
-    return new, jax.tree.map(np.asarray, info), score
+    return Chunk(new, jax.tree.map(np.asarray, info), score)
 
 
 def _advance(

@@ -2,10 +2,10 @@
 
 from .ascent import Ascent, ascend, ascend_best
 from .experts import Experts, Hyperparameters, standardised, utility
-from .kmeans import partition_statistics
-from .mixture import Mixture
-from .online import update_online
-from .search import Samples, Search, common_prior, starts
+from .mixture import Mixture, mixture_information
+from .samples import Samples, common_prior, starts
+from .search import Search, SearchState, update_online
+from .splitting import partition_statistics
 from .statistics import Blocks, HostStatistics, Statistics, blend, to_device, to_host
 from .whitening import Whitening, canonical_order
 
@@ -18,6 +18,7 @@ __all__ = [
     "Mixture",
     "Samples",
     "Search",
+    "SearchState",
     "Statistics",
     "Whitening",
     "ascend",
@@ -25,6 +26,7 @@ __all__ = [
     "blend",
     "canonical_order",
     "common_prior",
+    "mixture_information",
     "partition_statistics",
     "standardised",
     "starts",

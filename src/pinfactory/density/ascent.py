@@ -10,21 +10,25 @@ from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Int
 
+from pinfactory.core.compiling import bounded
 from pinfactory.core.families import NormalWishart
 
 from .experts import (
     Experts,
     Hyperparameters,
+    fit_experts,
+    fit_prior,
     mean_precision_root,
     selector_logits,
     standardised,
     utility,
 )
-from .learning import fit_experts, fit_prior
 from .statistics import Blocks, Statistics
 
 # Numbers an expert computes from a block (M × D × N) that the processor's cache holds at once.
 CACHE_SIZE = 32768
+# The objective before the first iteration.
+NOTHING = np.float32(-np.inf)
 
 
 class Expectation(NamedTuple):
@@ -87,6 +91,7 @@ def expectation_step(
     return Expectation(statistics, total_utility, value)
 
 
+@bounded
 @jax.jit
 def conditional_entropy(
     experts: Experts,
@@ -136,15 +141,40 @@ class Ascent(eqx.Module):
     experts: Experts
     fitted_to: Statistics
     statistics: Statistics
-    utility: Float[Array, ""]
-    value: Float[Array, ""]
+    utility: Float[Array | np.ndarray | np.float32, ""]
+    value: Float[Array | np.ndarray | np.float32, ""]
     prior: NormalWishart
-    divergence: Float[Array, " m"]
-    objective: Float[Array, ""]
-    change: Float[Array, ""]
-    n_iter: Int[Array, ""]
+    divergence: Float[Array | np.ndarray, " m"]
+    objective: Float[Array | np.ndarray | np.float32, ""]
+    change: Float[Array | np.ndarray | np.float32, ""]
+    n_iter: Int[Array | np.ndarray, ""]
+
+    @classmethod
+    def start(
+        cls,
+        statistics: Statistics,
+        prior: NormalWishart,
+        objective: Float[Array | np.float32, ""] = NOTHING,
+    ) -> "Ascent":
+        """Return an ascent that has begun nowhere, with statistics to fit experts to."""
+        m = statistics.mass.shape
+        like = jax.tree.map(lambda leaf: np.zeros(m + leaf.shape, np.float32), prior)
+        zero, zeros = np.zeros((), np.float32), np.zeros(m, np.float32)
+        return cls(
+            Experts(like, zeros),
+            statistics,
+            statistics,
+            zero,
+            zero,
+            prior,
+            zeros,
+            objective,
+            np.full((), np.inf, np.float32),
+            np.zeros((), np.int32),
+        )
 
 
+@bounded
 @jax.jit
 def ascend(
     statistics: Statistics,
@@ -203,25 +233,13 @@ def ascend(
 
     def not_converged(ascent: Ascent) -> Array:
         # In exact arithmetic the objective never falls: if it does, the rest is rounding.
-        return (ascent.n_iter < max_iter) & (ascent.change >= tol)
+        return jnp.logical_and(ascent.n_iter < max_iter, ascent.change >= tol)
 
-    nothing = jnp.zeros(())
-    like = jax.tree.map(lambda a: jnp.zeros(statistics.mass.shape + a.shape, a.dtype), hyper.prior)
-    start = Ascent(
-        Experts(like, jnp.zeros_like(statistics.mass)),
-        statistics,
-        statistics,
-        nothing,
-        nothing,
-        jax.tree.map(jnp.asarray, hyper.prior),
-        jnp.zeros_like(statistics.mass),
-        jnp.asarray(objective),
-        jnp.full((), jnp.inf),
-        jnp.asarray(0),
-    )
+    start = Ascent.start(statistics, hyper.prior, objective)
     return jax.lax.while_loop(not_converged, step, start)
 
 
+@bounded
 @jax.jit
 def ascend_best(
     starts: Statistics,
@@ -245,7 +263,7 @@ def ascend_best(
     together = next(k for k in range(min(most, n_starts), 0, -1) if n_starts % k == 0)
 
     def ascend_one(start: Statistics) -> Ascent:
-        return ascend(start, np.float32(-np.inf), hyper, blocks, np.int32(1), tol, max_iter)
+        return ascend(start, NOTHING, hyper, blocks, np.int32(1), tol, max_iter)
 
     ascents = jax.lax.map(ascend_one, starts, batch_size=together if together > 1 else None)
     best = jax.tree.map(lambda leaf: leaf[jnp.argmax(ascents.objective)], ascents)

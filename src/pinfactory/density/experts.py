@@ -1,25 +1,34 @@
-"""Experts that are distributions over Gaussians, and the optimal selector for them."""
+"""Experts that are distributions over Gaussians: the best for given statistics, their selector."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
 from pinfactory.core.families import NormalWishart
 from pinfactory.core.families.numerics import LOG_2PI
 
+from .statistics import Statistics
+from .whitening import RIDGE
+
 # The least utility of a sample, in nats.
 LEAST_UTILITY = -1e30
 # A larger β₁ makes no harder partition in single precision.
 MAX_BETA_SELECTOR = 1e6
+# The least variance that experts expect, as a share of the data's: that of repeated samples.
+LEAST_VARIANCE = 1e-10
+# The least that an expert's variance counts for in the prior, as a share of all experts'.
+LEAST_SHARE = 1e-4
 
 
 class Experts(eqx.Module):
     """q_m(μ, Λ) of every expert, and log p(m), which is −∞ for an expert that is not in use."""
 
     posterior: NormalWishart
-    log_weight: Float[Array, " m"]
+    log_weight: Float[Array | np.ndarray, " m"]
 
 
 class Hyperparameters(eqx.Module):
@@ -32,12 +41,6 @@ class Hyperparameters(eqx.Module):
     def with_prior(self, prior: NormalWishart) -> "Hyperparameters":
         """Return them with another prior."""
         return Hyperparameters(prior, self.beta_selector, self.beta_expert)
-
-    def with_beta_selector(self, beta_selector: float) -> "Hyperparameters":
-        """Return them with another resource of the selector."""
-        return Hyperparameters(
-            self.prior, np.float32(min(beta_selector, MAX_BETA_SELECTOR)), self.beta_expert
-        )
 
 
 def standardised(posterior: NormalWishart, x: Float[Array, "d n"]) -> Float[Array, "m d n"]:
@@ -74,7 +77,7 @@ def selector_logits(
     The term KL(q_m‖p₀)/β₂ of an expert does not depend on the responsibilities, so it is not part
     of the best selector: it acts through the experts, and on which of them are kept.
     """
-    return experts.log_weight[:, None] + beta_selector * utility(experts.posterior, z)
+    return utility(experts.posterior, z) * beta_selector + experts.log_weight[:, None]
 
 
 def log_density(experts: Experts, x: Float[Array, "d n"]) -> Float[Array, " n"]:
@@ -89,3 +92,86 @@ def log_density(experts: Experts, x: Float[Array, "d n"]) -> Float[Array, " n"]:
     peak = predictive.log_prob(predictive.mean)[:, None]
     tails = 0.5 * (df + d) * jnp.log1p(jnp.sum(z**2, axis=1) / df)
     return logsumexp(experts.log_weight[:, None] + peak - tails, axis=0)
+
+
+# ------------------------------ the best experts and prior for given statistics
+
+
+def posterior_of(statistics: Statistics, hyper: Hyperparameters) -> NormalWishart:
+    """Return argmax_q n E_q[log N] − KL(q‖p₀)/β₂, the conjugate posterior of β₂n samples.
+
+    The paper keeps ν and λ fixed; here they follow the evidence, ν₀ + β₂n and λ₀ + β₂n, which is
+    the maximum of the same free energy over them too. E[Λ] and E[μ] are the same either way.
+    """
+    prior = hyper.prior
+    n = hyper.beta_expert * statistics.mass
+    strength = prior.strength + n
+    shift = statistics.mean - prior.mean
+    mean = prior.mean + (n / strength)[:, None] * shift
+    prior_inverse = inverse_scale(prior)
+    inverse = (
+        prior_inverse
+        + hyper.beta_expert * statistics.scatter
+        + (prior.strength * n / strength)[:, None, None] * shift[:, :, None] * shift[:, None, :]
+    )
+    return NormalWishart(mean, _inverse_root(inverse), prior.df + n, strength)
+
+
+def inverse_scale(posterior: NormalWishart) -> Float[Array, "*m d d"]:
+    """Return W⁻¹."""
+    d = posterior.dim
+    inverse = jnp.vectorize(
+        lambda r: solve_triangular(r, jnp.eye(d), lower=True), signature="(d,d)->(d,d)"
+    )(posterior.scale_cholesky)
+    return jnp.swapaxes(inverse, -1, -2) @ inverse
+
+
+def _inverse_root(matrix: Float[Array, "m d d"]) -> Float[Array, "m d d"]:
+    """Return the lower Cholesky factor of A⁻¹.
+
+    A is brought to unit diagonal and gets a little more of it, so that rounding never makes it
+    indefinite.
+    """
+    d = matrix.shape[-1]
+    size = jnp.sqrt(jnp.diagonal(matrix, axis1=-2, axis2=-1))
+    scaled = matrix / (size[:, :, None] * size[:, None, :])
+    scaled += 4.0 * d * jnp.finfo(matrix.dtype).eps * jnp.eye(d)
+    # With A = UUᵀ, U upper triangular, A⁻¹ = U⁻ᵀU⁻¹ and U⁻ᵀ is lower triangular.
+    upper = jnp.flip(jnp.linalg.cholesky(jnp.flip(scaled, (-2, -1))), (-2, -1))
+    invert = jax.vmap(lambda u: solve_triangular(u, jnp.eye(d), lower=False, trans=1))
+    return invert(upper) / size[:, :, None]
+
+
+def fit_prior(experts: Experts, prior: NormalWishart) -> NormalWishart:
+    """Return the p₀ of least Σ_m KL(q_m‖p₀) over its scale: with E₀[Λ] the mean of E_m[Λ].
+
+    As everywhere in the framework the best prior is the average of those it is a prior of. Other
+    than in `NormalWishart.merge`, mean, ν₀ and λ₀ stay what the user set. Experts of repeated or
+    singular samples are bounded: none counts as narrower, in any direction, than a hundredth of the
+    mean deviation of the experts.
+    """
+    d, posterior = prior.dim, experts.posterior
+    covariance = inverse_scale(posterior) / posterior.df[:, None, None]
+    usual = jnp.einsum("m,mij->ij", jnp.exp(experts.log_weight), covariance)
+    floor = 10.0 * RIDGE * jnp.trace(usual) / d + LEAST_VARIANCE
+    root = _inverse_root(covariance + LEAST_SHARE * usual + floor * jnp.eye(d))
+    active = experts.log_weight > -jnp.inf
+    expected = jnp.einsum("m,mij,mkj->ik", active / jnp.sum(active), root, root)
+    return NormalWishart(prior.mean, _root(expected / prior.df), prior.df, prior.strength)
+
+
+def _root(matrix: Float[Array, "d d"]) -> Float[Array, "d d"]:
+    """Return the Cholesky factor, with a little more on the diagonal against rounding."""
+    size = jnp.sqrt(jnp.diagonal(matrix))
+    scaled = matrix / (size[:, None] * size)
+    scaled += 4.0 * len(matrix) * jnp.finfo(matrix.dtype).eps * jnp.eye(len(matrix))
+    return jnp.linalg.cholesky(scaled) * size[:, None]
+
+
+def fit_experts(statistics: Statistics, hyper: Hyperparameters) -> Experts:
+    """Return the best experts and the best prior p(m) for the statistics."""
+    share = statistics.mass / jnp.sum(statistics.mass)
+    # Experts of less than a thousandth of a sample are not in use.
+    active = statistics.mass > 1e-3 * jnp.minimum(1.0, jnp.sum(statistics.mass))
+    log_weight = jnp.where(active, jnp.log(jnp.where(active, share, 1.0)), -jnp.inf)
+    return Experts(posterior_of(statistics, hyper), log_weight - logsumexp(log_weight))

@@ -1,4 +1,4 @@
-"""A fitted mixture in the user's units: densities, responsibilities, samples."""
+"""A fitted mixture in the user's units: densities, responsibilities, samples, information."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -11,8 +11,11 @@ from scipy.linalg import solve_triangular
 from scipy.special import logsumexp
 from scipy.stats import multivariate_t
 
+from pinfactory.core.compiling import bounded
 from pinfactory.core.families import NormalWishart
+from pinfactory.core.information import BITS_PER_NAT, Information
 
+from .ascent import Ascent
 from .experts import Experts, Hyperparameters, log_density, selector_logits, standardised, utility
 from .statistics import Statistics
 from .whitening import Whitening, bucket
@@ -92,61 +95,42 @@ class Mixture(NamedTuple):
         back = self.whitening.inverse @ np.swapaxes(np.linalg.inv(root), -1, -2)
         return back @ np.swapaxes(back, -1, -2) / np.asarray(posterior.df, float)[:, None, None]
 
-    def arrays(self) -> dict[str, dict[str, np.ndarray]]:
-        """Return everything as named arrays, which `of` turns back."""
-        return {
-            "whitening": self.whitening._asdict(),
-            "statistics": _named(self.statistics),
-            "posterior": _named(self.experts.posterior) | {"log_weight": self.experts.log_weight},
-            "prior": _named(self.hyper.prior)
-            | {"betas": np.array([self.hyper.beta_selector, self.hyper.beta_expert])},
-        }
-
     @classmethod
-    def of(cls, arrays: dict[str, dict[str, np.ndarray]]) -> "Mixture":
-        """Return the mixture of named arrays.
+    def zeros(cls, n_experts: int, d: int) -> "Mixture":
+        """Return a mixture of the right shapes that has learned nothing."""
 
-        Raises
-        ------
-        ValueError
-            If these cannot be the arrays of a mixture.
-        """
-        posterior, prior, statistics = (
-            {name: jnp.asarray(a) for name, a in arrays[kind].items()}
-            for kind in ("posterior", "prior", "statistics")
-        )
-        _check(arrays)
-        log_weight, betas = posterior.pop("log_weight"), prior.pop("betas")
-        return cls(
-            Whitening(**{name: np.asarray(a) for name, a in arrays["whitening"].items()}),
-            Hyperparameters(NormalWishart(**prior), betas[0], betas[1]),
-            Experts(NormalWishart(**posterior), log_weight),
-            Statistics(**statistics),
-        )
-
-    @staticmethod
-    def zeros(n_experts: int, d: int) -> dict[str, dict[str, np.ndarray]]:
-        """Return `arrays` of the right shapes."""
-        single, double = np.float32, np.float64
-
-        def family(*batch: int) -> dict[str, np.ndarray]:
+        def family(*batch: int) -> NormalWishart:
             shapes = {"mean": (d,), "scale_cholesky": (d, d), "df": (), "strength": ()}
-            return {name: np.zeros((*batch, *shape), single) for name, shape in shapes.items()}
+            return NormalWishart(**{name: jnp.zeros(batch + s) for name, s in shapes.items()})
 
-        return {
-            "whitening": {
-                "location": np.zeros(d, double),
-                "scale": np.zeros(d, double),
-                "transform": np.zeros((d, d), double),
-            },
-            "statistics": {
-                "mass": np.zeros(n_experts, single),
-                "mean": np.zeros((n_experts, d), single),
-                "scatter": np.zeros((n_experts, d, d), single),
-            },
-            "posterior": family(n_experts) | {"log_weight": np.zeros(n_experts, single)},
-            "prior": family() | {"betas": np.zeros(2, single)},
-        }
+        return cls(
+            Whitening(np.zeros(d), np.zeros(d), np.zeros((d, d))),
+            Hyperparameters(family(), np.float32(0.0), np.float32(0.0)),
+            Experts(family(n_experts), jnp.zeros(n_experts)),
+            Statistics(
+                jnp.zeros(n_experts), jnp.zeros((n_experts, d)), jnp.zeros((n_experts, d, d))
+            ),
+        )
+
+    def check(self) -> None:
+        """Raise a ValueError unless numbers are positive and matrices triangular where needed."""
+        posterior, prior = self.experts.posterior, self.hyper.prior
+        roots = [self.whitening.transform, prior.scale_cholesky, *posterior.scale_cholesky]
+        positive = [
+            *(np.diagonal(root) for root in roots),
+            *(family.strength for family in (posterior, prior)),
+            *(np.asarray(family.df) - (prior.dim - 1) for family in (posterior, prior)),
+            self.whitening.scale,
+            self.hyper.beta_selector,
+            self.hyper.beta_expert,
+        ]
+        if not (
+            all(np.all(np.asarray(part) > 0) for part in positive)
+            and all(np.array_equal(root, np.tril(root)) for root in roots)
+            and np.all(np.asarray(self.statistics.mass) >= 0)
+            and abs(np.sum(np.exp(np.asarray(self.experts.log_weight, float))) - 1.0) < 1e-3
+        ):
+            raise ValueError("the arrays must be those of a mixture, but some are impossible")
 
     def _evaluate(self, question: Callable[..., Array], x: np.ndarray) -> np.ndarray:
         """Evaluate a function block by block."""
@@ -160,31 +144,33 @@ class Mixture(NamedTuple):
         return np.concatenate(answers, axis=-1).T
 
 
-def _check(arrays: dict[str, dict[str, np.ndarray]]) -> None:
-    """Raise an error unless numbers are positive and matrices triangular where they have to be."""
-    posterior, prior, whitening = (arrays[name] for name in ("posterior", "prior", "whitening"))
-    d = len(prior["mean"])
-    roots = [whitening["transform"], prior["scale_cholesky"], *posterior["scale_cholesky"]]
-    positive = [
-        *(np.diagonal(root) for root in roots),
-        *(family["strength"] for family in (posterior, prior)),
-        *(np.asarray(family["df"]) - (d - 1) for family in (posterior, prior)),
-        whitening["scale"],
-        prior["betas"],
-    ]
-    if not (
-        all(np.all(np.asarray(part) > 0) for part in positive)
-        and all(np.array_equal(root, np.tril(root)) for root in roots)
-        and np.all(np.asarray(arrays["statistics"]["mass"]) >= 0)
-        and abs(np.sum(np.exp(np.asarray(posterior["log_weight"], float))) - 1.0) < 1e-3
-    ):
-        raise ValueError("the arrays must be those of a mixture, but some have impossible values")
+def mixture_information(
+    ascent: Ascent, statistics: Statistics, conditional_entropy: float
+) -> Information:
+    """Return what the last pass over the data has shown, in bits for each sample.
+
+    The selector's is I(X;M). The experts' is Σ_m KL(q_m‖p₀)/N: what they learned about their
+    Gaussians, shared by all samples; that of one expert is shared by the samples it handles.
+    `statistics` are those of all samples so far, of which the last pass may have been over a few;
+    `conditional_entropy` is H(M|X) of the samples of the last pass, in nats.
+    """
+    mass = np.asarray(statistics.mass, float)
+    share = mass / mass.sum()
+    asked = share > 0
+    log_share = np.log(share, where=asked, out=np.zeros_like(share))
+    entropy = -float(share @ log_share)
+    bits = np.maximum(np.asarray(ascent.divergence, float), 0.0) * BITS_PER_NAT
+    return Information(
+        selectors=(min(max(0.0, entropy - conditional_entropy), entropy) * BITS_PER_NAT,),
+        experts=float(bits.sum() / mass.sum()),
+        overall=float("nan"),
+        per_expert=np.where(asked, bits / np.where(asked, mass, 1.0), 0.0),
+        responsibility=share,
+        effective_experts=float(np.exp(entropy)),
+    )
 
 
-def _named(family: NormalWishart | Statistics) -> dict[str, np.ndarray]:
-    return {name: np.asarray(a) for name, a in vars(family).items()}
-
-
+@bounded
 @jax.jit
 def _log_densities(
     experts: Experts, beta_selector: Float[Array | np.float32, ""], x: Float[Array, "d n"]
@@ -192,6 +178,7 @@ def _log_densities(
     return log_density(experts, x)
 
 
+@bounded
 @jax.jit
 def _utilities(
     experts: Experts, beta_selector: Float[Array | np.float32, ""], x: Float[Array, "d n"]
@@ -199,6 +186,7 @@ def _utilities(
     return utility(experts.posterior, standardised(experts.posterior, x))
 
 
+@bounded
 @jax.jit
 def _logits(
     experts: Experts, beta_selector: Float[Array | np.float32, ""], x: Float[Array, "d n"]

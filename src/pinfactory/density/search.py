@@ -1,254 +1,329 @@
-"""From samples to experts: start, ascent over more and more samples, merging and splitting."""
+"""From a start to experts: ascent over more and more samples, merging and splitting."""
 
-from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from enum import IntEnum
 
+import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 
 from pinfactory.core.families import NormalWishart
 
 from .ascent import Ascent, ascend, ascend_best, conditional_entropy
-from .experts import Hyperparameters
-from .kmeans import partition, partition_statistics
-from .learning import LEAST_VARIANCE
-from .merge_effects import MergeEffects, merge_effects
+from .experts import MAX_BETA_SELECTOR, Hyperparameters
 from .merging import (
+    MergeEffects,
     Pairs,
     best_pairs,
     fitted_statistics,
     may_merge,
     may_remove,
+    merge_effects,
     merged,
     penalised_objective,
     removed,
 )
+from .samples import Samples
 from .splitting import split_expert
-from .statistics import Blocks, HostStatistics, Statistics, to_device
-from .whitening import RIDGE, Rows, Whitening
+from .statistics import Statistics, blend, to_device
 
 # How many times as long each part of the data is as the one before.
 GROWTH = 4
 # Blocks between two returns to Python, where progress is shown and Ctrl-C takes effect.
 BLOCKS_PER_CALL = 512
+# How fast older batches of a stream fade: one that is the share s of all samples so far counts
+# s^0.6. Online EM converges with exponents between ½ and 1.
+DECAY = 0.6
 
 
-class Samples(NamedTuple):
-    """Samples on the device, and how many of the blocks hold any."""
+class Stage(IntEnum):
+    """What a search does next, or does now if an ascent is under way."""
 
-    blocks: Blocks
-    n_blocks: int
-
-    @classmethod
-    def of(cls, whitening: Whitening, x: np.ndarray, rows: Rows) -> "Samples":
-        """Bring chosen rows of a table to the device, in whitened coordinates."""
-        columns, weights, n_blocks = whitening.blocks(x, rows)
-        blocks = Blocks(columns, weights)
-        # Compiled functions take a little from the host quicker than `jax.device_put` brings it.
-        return cls(blocks if n_blocks == 1 else jax.device_put(blocks), n_blocks)
-
-    def first(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the samples of the first block (as columns) and their weights, on the host."""
-        weight = np.asarray(self.blocks.weight)[0]
-        x = np.asarray(self.blocks.x)[0]
-        return x[:, weight > 0].astype(float), weight[weight > 0].astype(float)
+    START = 0
+    REDUCE = 1
+    SPLIT = 2
+    GROW = 3
+    HARDEN = 4
+    END = 5
 
 
-def starts(
-    samples: Samples,
-    whitening: Whitening,
-    random: np.random.RandomState,
-    n_experts: int,
-    n_init: int,
-) -> list[HostStatistics]:
-    """Return the statistics of k-means partitions of the first block.
+class SearchState(eqx.Module):
+    """Where a search is.
 
-    Distances are between standardised features: the whitened coordinates, in which the data as a
-    whole are round, would hide long clusters side by side.
+    Attributes
+    ----------
+    best
+        The solution so far.
+    trial
+        The ascent that is under way.
+    beta_selector
+        The β₁ that `best` was found with.
+    seed
+        Where divisions are drawn from.
+    stage
+        What happens now.
+    taken
+        Iterations of the trial; 0 if none is under way.
+    n_blocks
+        Blocks of samples in use.
+    n_iter
+        Iterations in all.
+    converged
+        Whether the last ascent met `tol`.
     """
-    x, weight = samples.first()
-    points = np.linalg.inv(whitening.transform) @ x
-    parts = (partition(points, weight, n_experts, random) for _ in range(n_init))
-    return [partition_statistics(x, weight, label, n_experts) for label in parts]
-
-
-def common_prior(
-    partitions: list[HostStatistics], df: float, strength: float | None = None
-) -> NormalWishart:
-    """Return p₀ to start with: centred on the data, with the covariance within clusters.
-
-    An unknown λ₀ is 0.01, or less where that would pull clusters: D / tr(Σ_within⁻¹ Σ_between)
-    makes the distance of the clusters from their centre what p₀ expects.
-    """
-    scatter = np.sum([part.scatter.sum(axis=0) for part in partitions], axis=0)
-    mass = sum(part.mass.sum() for part in partitions)
-    d = len(scatter)
-    covariance = scatter / mass
-    floor = 10.0 * RIDGE * np.trace(covariance) / d + LEAST_VARIANCE
-    precision = np.linalg.inv(covariance + floor * np.eye(d))
-    if strength is None:
-        spread = sum(
-            np.sum(part.mass[:, None] * part.mean * (part.mean @ precision)) for part in partitions
-        )
-        strength = min(0.01, d / max(spread / mass, 1.0))
-    root = np.linalg.cholesky(precision / df)
-    return _single(
-        np.zeros(d, np.float32), root.astype(np.float32), np.float32(df), np.float32(strength)
-    )
-
-
-@jax.jit
-def _single(
-    mean: Float[Array | np.ndarray, " d"],
-    root: Float[Array | np.ndarray, "d d"],
-    df: Float[Array | np.float32, ""],
-    strength: Float[Array | np.float32, ""],
-) -> NormalWishart:
-    """Return the family on the device: several times quicker than `jax.device_put`."""
-    return NormalWishart(*map(jnp.asarray, (mean, root, df, strength)))
-
-
-class Search:
-    """The search for the best experts; `best` is the current solution."""
 
     best: Ascent
+    trial: Ascent
+    beta_selector: float
+    seed: int
+    stage: int = int(Stage.START)
+    taken: int = 0
+    n_blocks: int = 1
+    n_iter: int = 0
+    converged: bool = False
 
-    def __init__(
-        self,
-        samples: Samples,
-        hyper: Hyperparameters,
-        *,
-        tol: float,
-        max_iter: int,
-        report: Callable[[int, float], None],
-    ) -> None:
-        self.samples, self.hyper, self.report = samples, hyper, report
-        self.tol, self.max_iter = tol, max_iter
-        self.n_blocks, self.n_iter, self.converged = 1, 0, False
 
-    def start(self, partitions: list[HostStatistics]) -> None:
-        """Ascend on the first block from every partition, and keep the best."""
-        if len(partitions) == 1:
-            self.ascend(to_device(partitions[0]))
-            return
-        starts = to_device(
-            HostStatistics(*(np.stack(leaves) for leaves in zip(*partitions, strict=True)))
-        )
-        tol, most = np.float32(self.tol), np.int32(self._max_iterations(0))
-        ascent, n_iter = ascend_best(starts, self.hyper, self.samples.blocks, tol, most)
-        self.hyper = self.hyper.with_prior(ascent.prior)
-        # All but the best are finished.
-        self.n_iter += int(n_iter) - int(ascent.n_iter)
-        self._continue(ascent)
+@dataclass(frozen=True)
+class Search:
+    """The search for the best experts, one compiled call after the other.
 
-    def grow(self, random: np.random.RandomState | None) -> None:
-        """Fit to more and more blocks: most iterations are made on few.
+    It ascends from the best of the starts on the first block of samples, then on more and more
+    blocks: most iterations are made on few. On each number of blocks experts are merged or removed
+    as long as that raises the free energy, and unused ones get a part of another's samples where
+    that is better. All this happens with β₁ ≤ 1; in the end the partition is hardened.
 
-        With a source of randomness superfluous experts are merged or removed, and others split.
-        """
-        while True:
-            if random is not None:
-                self.neglect()
-                self.split(random)
-            if self.n_blocks == self.samples.n_blocks:
-                return
-            self.n_blocks = min(self.n_blocks * GROWTH, self.samples.n_blocks)
-            self.ascend(self.best.statistics)
+    Attributes
+    ----------
+    samples
+        What experts are fitted to.
+    starts
+        Statistics to start from, along the first axis.
+    beta_selector, beta_expert
+        β₁ and β₂.
+    tol, max_iter
+        When an ascent ends.
+    neglect
+        Whether experts are merged, removed and split.
+    """
 
-    def ascend(self, statistics: Statistics) -> None:
-        """Ascend until the objective converges."""
-        self._continue(self._call(statistics, -np.inf, self._max_iterations(0)))
+    samples: Samples
+    starts: Statistics
+    beta_selector: float
+    beta_expert: float
+    tol: float
+    max_iter: int
+    neglect: bool = True
 
-    def neglect(self) -> None:
-        """Merge or remove experts as long as that raises the free energy."""
-        while (statistics := self._merge_or_remove()) is not None:
-            self.ascend(statistics)
+    def begin(self, prior: NormalWishart, seed: int) -> SearchState:
+        """Return the state at the start."""
+        trial = Ascent.start(jax.tree.map(lambda leaf: leaf[0], self.starts), prior)
+        return SearchState(trial, trial, self.soft, seed)
 
-    def split(self, random: np.random.RandomState) -> None:
-        """Give unused experts a part of another's samples where that is better."""
-        while (statistics := self._split(random)) is not None:
-            before, hyper = self.best, self.hyper
-            self.ascend(statistics)
-            if penalised_objective(self.best) <= penalised_objective(before):
-                self.best, self.hyper = before, hyper
-                return
-
-    def single_step(self, statistics: Statistics) -> Ascent:
-        """Fit to the statistics, and pass over all samples once."""
-        self.n_blocks = self.samples.n_blocks
-        return self._call(statistics, -np.inf, 1)
-
-    def conditional_entropy(self) -> float:
-        """Return H(M|X) in nats, of the samples that the best experts were fitted to last."""
-        return float(
-            conditional_entropy(
-                self.best.experts,
-                self.hyper.beta_selector,
-                self.samples.blocks,
-                np.int32(self.n_blocks),
+    def advance(self, state: SearchState) -> SearchState | None:
+        """Make one compiled call, with the decisions before and after it; None at the end."""
+        if state.taken == 0:
+            state = self._next_trial(state)
+        if state.stage == Stage.END:
+            return None
+        if state.stage == Stage.START and state.taken == 0 and len(self.starts.mass) > 1:
+            hyper = self.hyper(state.trial.prior, self.soft)
+            most = np.int32(self._max_iterations(state))
+            tol = np.float32(self.tol)
+            trial, count = ascend_best(self.starts, hyper, self.samples.blocks, tol, most)
+        else:
+            beta = self.beta_selector if state.stage == Stage.HARDEN else self.soft
+            trial = self._ascend(
+                state.trial,
+                self.hyper(state.trial.prior, beta),
+                state.n_blocks,
+                self._max_iterations(state),
             )
+            count = trial.n_iter
+        state = replace(
+            state,
+            trial=trial,
+            taken=state.taken + int(trial.n_iter),
+            n_iter=state.n_iter + int(count),
+            converged=float(trial.change) < self.tol,
+        )
+        finished = state.converged or state.taken >= self.max_iter
+        return self._decide(state) if finished else _kept(state, self.beta_selector)
+
+    def run(self, state: SearchState) -> SearchState:
+        """Search to the end."""
+        while (after := self.advance(state)) is not None:
+            state = after
+        return state
+
+    @property
+    def soft(self) -> float:
+        """β₁ as long as the partition is not hardened."""
+        return min(self.beta_selector, 1.0)
+
+    def hyper(self, prior: NormalWishart, beta_selector: float) -> Hyperparameters:
+        """Return a prior with both resources."""
+        beta = np.float32(min(beta_selector, MAX_BETA_SELECTOR))
+        return Hyperparameters(prior, beta, np.float32(self.beta_expert))
+
+    def single_step(
+        self, statistics: Statistics, prior: NormalWishart, beta_selector: float
+    ) -> Ascent:
+        """Fit to the statistics, and pass over all samples once."""
+        start, hyper = Ascent.start(statistics, prior), self.hyper(prior, beta_selector)
+        return self._ascend(start, hyper, self.samples.n_blocks, 1)
+
+    def conditional_entropy(self, ascent: Ascent, beta_selector: float, n_blocks: int) -> float:
+        """Return H(M|X) of the first blocks, in nats."""
+        beta = np.float32(min(beta_selector, MAX_BETA_SELECTOR))
+        return float(
+            conditional_entropy(ascent.experts, beta, self.samples.blocks, np.int32(n_blocks))
         )
 
-    def merge_effects(self, ascent: Ascent, pairs: Pairs) -> MergeEffects:
+    def merge_effects(
+        self, ascent: Ascent, hyper: Hyperparameters, pairs: Pairs, n_blocks: int
+    ) -> MergeEffects:
         """Look whether experts are superfluous."""
         return merge_effects(
             ascent.experts,
             to_device(pairs.joint),
-            self.hyper,
+            hyper,
             self.samples.blocks,
-            np.int32(self.n_blocks),
+            np.int32(n_blocks),
             pairs.a.astype(np.int32),
             pairs.b.astype(np.int32),
         )
 
-    def _continue(self, ascent: Ascent) -> None:
-        """Continue an ascent until the objective converges."""
-        n_iter = int(ascent.n_iter)
-        while True:
-            objective, change = float(ascent.objective), float(ascent.change)
-            self.report(int(ascent.n_iter), objective)
-            self.converged = change < self.tol
-            if self.converged or n_iter >= self.max_iter:
-                break
-            ascent = self._call(ascent.statistics, objective, self._max_iterations(n_iter))
-            n_iter += int(ascent.n_iter)
-        self.n_iter += n_iter
-        self.best = ascent
+    def _next_trial(self, state: SearchState) -> SearchState:
+        """Return the state with the next ascent to make, or at the end."""
+        stage, best, n_blocks, statistics = state.stage, state.best, state.n_blocks, None
+        if stage in (Stage.START, Stage.END):
+            return state
+        if stage == Stage.REDUCE:
+            statistics = self._reduced(best, n_blocks)
+            stage = stage if statistics is not None else Stage.SPLIT
+        if stage == Stage.SPLIT:
+            # The first block suggests a split; all blocks decide whether it is kept.
+            random = np.random.RandomState([state.seed, state.n_iter])
+            hyper = self.hyper(best.prior, self.soft)
+            statistics = split_expert(
+                best.experts,
+                fitted_statistics(best),
+                hyper,
+                *self.samples.first(),
+                random,
+                extrapolate=True,
+            )
+            stage = stage if statistics is not None else Stage.GROW
+        if stage == Stage.GROW:
+            more = n_blocks < self.samples.n_blocks
+            n_blocks = min(n_blocks * GROWTH, self.samples.n_blocks)
+            stage = stage if more else Stage.HARDEN
+        if stage == Stage.HARDEN and self.beta_selector <= 1.0:
+            return replace(state, stage=int(Stage.END))
+        trial = Ascent.start(best.statistics if statistics is None else statistics, best.prior)
+        return replace(state, trial=trial, stage=int(stage), n_blocks=n_blocks)
 
-    def _max_iterations(self, n_iter: int) -> int:
-        """Return how many iterations to take at once, after so many."""
-        return min(max(1, BLOCKS_PER_CALL // self.n_blocks), self.max_iter - n_iter)
+    def _decide(self, state: SearchState) -> SearchState:
+        """Keep the finished trial or not, and go on to the next stage."""
+        if state.stage == Stage.SPLIT:
+            better = penalised_objective(state.trial) > penalised_objective(state.best)
+            best = state.trial if better else state.best
+            return replace(
+                state, best=best, taken=0, stage=int(Stage.SPLIT if better else Stage.GROW)
+            )
+        state = _kept(state, self.beta_selector)
+        if state.stage == Stage.HARDEN:
+            after = Stage.END
+        else:
+            after = Stage.REDUCE if self.neglect else Stage.GROW
+        return replace(state, best=state.trial, taken=0, stage=int(after))
 
-    def _call(self, statistics: Statistics, objective: float, max_iter: int) -> Ascent:
-        ascent = ascend(
-            statistics,
-            np.float32(objective),
-            self.hyper,
+    def _max_iterations(self, state: SearchState) -> int:
+        """Return how many iterations to take at once."""
+        return min(max(1, BLOCKS_PER_CALL // state.n_blocks), self.max_iter - state.taken)
+
+    def _ascend(
+        self, start: Ascent, hyper: Hyperparameters, n_blocks: int, max_iter: int
+    ) -> Ascent:
+        return ascend(
+            start.statistics,
+            start.objective,
+            hyper,
             self.samples.blocks,
-            np.int32(self.n_blocks),
+            np.int32(n_blocks),
             np.float32(self.tol),
             np.int32(max_iter),
         )
-        self.hyper = self.hyper.with_prior(ascent.prior)
-        return ascent
 
-    def _merge_or_remove(self) -> Statistics | None:
-        known = fitted_statistics(self.best)
+    def _reduced(self, best: Ascent, n_blocks: int) -> Statistics | None:
+        """Return statistics with experts merged or removed, None if none is superfluous."""
+        known, hyper = fitted_statistics(best), self.hyper(best.prior, self.soft)
         if np.count_nonzero(known.mass) < 2:
             return None
-        pairs = best_pairs(known, self.hyper)
-        if not may_merge(known, pairs) and not may_remove(known, self.best, self.hyper):
+        pairs = best_pairs(known, hyper)
+        if not may_merge(known, pairs) and not may_remove(known, best, hyper):
             return None
-        effects = self.merge_effects(self.best, pairs)
-        reduced = merged(known, self.best, self.hyper, effects, pairs)
-        if reduced is not None:
-            return reduced
-        return removed(known, self.best, self.hyper, effects)
+        effects = self.merge_effects(best, hyper, pairs, n_blocks)
+        reduced = merged(known, best, hyper, effects, pairs)
+        return removed(known, best, hyper, effects) if reduced is None else reduced
 
-    def _split(self, random: np.random.RandomState) -> Statistics | None:
-        # The first block suggests a split; all blocks decide whether it is kept.
-        known, experts = fitted_statistics(self.best), self.best.experts
-        samples = self.samples.first()
-        return split_expert(experts, known, self.hyper, *samples, random, extrapolate=True)
+
+def _kept(state: SearchState, beta_selector: float) -> SearchState:
+    """Make an ascent that only improves on the best solution the best one, finished or not."""
+    if state.stage == Stage.START:
+        return replace(state, best=state.trial)
+    if state.stage == Stage.HARDEN:
+        return replace(state, best=state.trial, beta_selector=beta_selector)
+    return state
+
+
+# ------------------------------------------------------------------ batches that are used once
+
+
+def update_online(
+    search: Search, known: Statistics, prior: NormalWishart, random: np.random.RandomState | None
+) -> tuple[Ascent, Statistics]:
+    """Add a batch, the samples of `search`, to the statistics of earlier ones.
+
+    With a source of randomness superfluous experts are merged and unused ones get samples, as long
+    as the partition is soft.
+
+    Returns
+    -------
+    ascent, statistics
+        A pass over the batch with the new experts, and the statistics of all batches.
+    """
+    step = search.single_step(known, prior, search.beta_selector)
+    before, now = (float(np.asarray(part.mass).sum()) for part in (known, step.statistics))
+    rate, total = (now / (before + now)) ** DECAY, before + now
+    statistics = blend(known, step.statistics, np.float32(rate), np.float32(total))
+    prior = step.prior
+    if random is not None:
+        ascent = _merge_online(search, statistics, prior)
+        # Split where that is better on the batch alone.
+        hyper, fitted = search.hyper(ascent.prior, search.soft), fitted_statistics(ascent)
+        first = search.samples.first()
+        more = split_expert(ascent.experts, fitted, hyper, *first, random, extrapolate=False)
+        statistics = ascent.fitted_to if more is None else more
+        prior = ascent.prior
+    return search.single_step(statistics, prior, search.beta_selector), statistics
+
+
+def _merge_online(search: Search, statistics: Statistics, prior: NormalWishart) -> Ascent:
+    """Merge experts as long as that raises the free energy.
+
+    None is removed otherwise: a batch may lack the samples of an expert.
+    """
+    while True:
+        ascent = search.single_step(statistics, prior, search.soft)
+        known, hyper = fitted_statistics(ascent), search.hyper(ascent.prior, search.soft)
+        if np.count_nonzero(known.mass) < 2:
+            return ascent
+        pairs = best_pairs(known, hyper)
+        if not may_merge(known, pairs):
+            return ascent
+        effects = search.merge_effects(ascent, hyper, pairs, search.samples.n_blocks)
+        reduced = merged(known, ascent, hyper, effects, pairs)
+        if reduced is None:
+            return ascent
+        statistics, prior = reduced, ascent.prior

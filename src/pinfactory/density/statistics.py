@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from pinfactory.core.compiling import bounded
+
 
 class Blocks(NamedTuple):
     """Samples as columns, in blocks of equal size; those that only pad have no weight."""
@@ -59,6 +61,7 @@ def join(a: _Any, b: _Any) -> _Any:
     return type(a)(mass, a.mean + share[..., None] * shift, a.scatter + b.scatter + between)
 
 
+@bounded
 @jax.jit
 def blend(
     old: Statistics,

@@ -1,8 +1,8 @@
 """Committees with the interface of scikit-learn's estimators."""
 
-from ._mixture import SpecialistMixture
 from .classifier import SpecialistClassifier
 from .curve import RateUtilityCurve, rate_utility_curve
+from .mixture import SpecialistMixture
 from .regressor import SpecialistRegressor
 
 __all__ = [

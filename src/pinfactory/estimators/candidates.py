@@ -16,11 +16,11 @@ from jaxtyping import Float
 
 from pinfactory import networks
 from pinfactory import settings as check
-from pinfactory.core.constraints import Fixed
+from pinfactory.core.constraints import Budget, Scheduled
 from pinfactory.core.hierarchy import Hierarchy, pick, stack
 from pinfactory.core.learning import State
 
-from .fitting import Fit, Replica, Trainer, result_of, scores_of_rows
+from .fitting import Fit, Replica, Trainer, scores_of_rows
 from .linear_tree import LinearTree
 from .starts import accepts_leaves, begin, teach
 from .table import RowNumbers, Table, Validation
@@ -82,7 +82,7 @@ def search(trainer: Trainer, table: Table, replicas: Sequence[Replica], n_init: 
     chosen, gain = _choose(trainer, candidates, validation, best.state, scores)
     # The last replica of a candidate is the one that has learned from all rows.
     number = (chosen + 1) * n_replicas - 1
-    result = result_of(trained)
+    result = trainer.result(trained, table)
     kept = stack([pick(result.states, number)])
     return Found(Fit(kept, result.scores[number : number + 1], trained), gain)
 
@@ -98,7 +98,8 @@ def _without_validation(
         candidates.insert(0, Candidate(trees[0].n_leaves, replicas[0], True))
     n = len(candidates)
     states = _states(trainer, table, candidates, trees * n, everything * n)
-    return result_of(trainer.run(table, states, [c.replica for c in candidates], None))
+    trained = trainer.run(table, states, [c.replica for c in candidates], None)
+    return trainer.result(trained, table)
 
 
 # ------------------------------------------------------------------------------ how to begin
@@ -115,9 +116,9 @@ def _trees(
         raise ValueError(
             "`start` must be 'auto' or 'random' for experts without a linear part, but got 'tree'."
         )
-    # A budget in bits is for all experts, and a schedule is itself a way to begin.
-    fixed = isinstance(replica.selector, Fixed) and isinstance(replica.expert, Fixed)
-    if not possible or start == "random" or (start == "auto" and not fixed):
+    # A schedule is itself a way to begin.
+    scheduled = any(isinstance(r, Scheduled) for r in (replica.selector, replica.expert))
+    if not possible or start == "random" or (start == "auto" and scheduled):
         return [None] * len(learned)
     return [trainer.problem.grow(table.take(rows), replica.n_experts) for rows in learned]
 
@@ -139,6 +140,9 @@ def _candidates(
         grown = [tree for tree in trees if tree is not None]
         largest = max(tree.n_leaves for tree in grown)
         sizes = {1, _best_size(grown, table, validation)} | ({largest} if trainer.cheap else set())
+        if isinstance(first.selector, Budget) and first.selector.bits > 0:
+            # Bits are for choosing among as many as there are.
+            sizes = {largest} - {1}
         candidates = [Candidate(size, first, True) for size in sorted(sizes)]
     if len(candidates) > 1 and not trainer.cheap:
         # Networks learn what a finer division would bring, and take long to train.
@@ -239,7 +243,7 @@ def _choose(
     unless a random start does: what begins as a tree does not depend on the seed.
     """
     judged = validation.judged_together(len(candidates))
-    rows = scores_of_rows(trainer.problem.score, states, judged, validation.folded)
+    rows = scores_of_rows(trainer.problem.judge, states, judged, validation.folded)
     weight = np.asarray(validation.judged.weight, float).ravel()
     kept = weight > 0
     scores = np.asarray(rows, float).reshape(len(candidates), -1)[:, kept]

@@ -25,7 +25,7 @@ from pinfactory.persistence import register
 from .committee import Committee
 from .fitting import Problem
 from .linear_tree import grow
-from .table import RowNumbers, Rows, Table, distinct, without_outliers
+from .table import RowNumbers, Rows, Table
 
 Routing = Literal["mixture", "best", "sampled"]
 
@@ -67,7 +67,9 @@ class SpecialistClassifier(ClassifierMixin, Committee):
     beta_expert : float or Scheduled, default=20.0
         β₂, the experts' resource: small values keep their answers close to their habit p(y|m).
     selector_bits, expert_bits : float, optional
-        A budget in bits instead of a β, met during training.
+        A budget in bits instead of a β, which begins at the β above and is found. It is met on the
+        training samples within 5 %; where a stage has no use for so many bits, a warning says how
+        many it processes. `partial_fit` draws near a budget batch by batch.
     expectation : {"exact", "sampled"}, default="exact"
         Whether a step takes the exact expectation over experts, or samples one expert for each
         input, as the paper does.
@@ -88,7 +90,7 @@ class SpecialistClassifier(ClassifierMixin, Committee):
         committee no longer improves on it, and keeps the best state. "folds" finds the number of
         steps by cross-validation and then trains that long on all samples. "auto" uses folds from
         40 samples on, a part of them from 10,000 samples on (or from 100 if a β follows a
-        schedule or a budget).
+        schedule).
     validation_fraction : float, default=0.15
         Share of the samples that is set aside, at most 10,000 of them.
     n_iter_no_change : int, default=10
@@ -97,6 +99,11 @@ class SpecialistClassifier(ClassifierMixin, Committee):
         Random starts, trained side by side with those from trees; the best is kept.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes.
+    standardise : bool, default=True
+        Whether inputs are standardised, and rows far outside of all others left out; if
+        not, data are taken as they are.
+    averaging : bool, default=True
+        Whether what is kept is the running mean of the parameters, or those of the last step.
     warm_start : bool, default=False
         Whether `fit` goes on from the last solution.
     verbose : bool, default=False
@@ -163,6 +170,8 @@ class SpecialistClassifier(ClassifierMixin, Committee):
         n_iter_no_change: int = 10,
         n_init: int = 1,
         class_weight: dict | str | None = None,
+        standardise: bool = True,
+        averaging: bool = True,
         warm_start: bool = False,
         verbose: bool = False,
         random_state: Any = None,
@@ -191,6 +200,8 @@ class SpecialistClassifier(ClassifierMixin, Committee):
         self.n_iter_no_change = n_iter_no_change
         self.n_init = n_init
         self.class_weight = class_weight
+        self.standardise = standardise
+        self.averaging = averaging
         self.warm_start = warm_start
         self.verbose = verbose
         self.random_state = random_state
@@ -236,11 +247,12 @@ class SpecialistClassifier(ClassifierMixin, Committee):
             if not warm:
                 self.classes_ = classes
             codes = self._codes(y, weight)
-            rows = without_outliers(X, distinct(X, codes, self._class_weighted(y, codes, weight)))
+            rows = self._rows(X, codes, self._class_weighted(y, codes, weight))
             if not warm:
                 self._fit_scaler(X, rows)
             table = self._table(X, codes.astype(np.int32), rows)
             self._fit_table(table, callbacks=callbacks, checkpoint=checkpoint)
+            self._set_rules(X, codes)
         return self
 
     def partial_fit(
@@ -318,10 +330,13 @@ class SpecialistClassifier(ClassifierMixin, Committee):
 
     _attributes = ("classes_", *Committee._attributes)
 
+    def _measured_targets(self, y: np.ndarray) -> np.ndarray:
+        return self._codes(y)
+
     def _problem(self) -> Problem:
         n_classes = len(self.classes_)
         return Problem(
-            self.n_features_in_,
+            self._n_inputs,
             log_likelihood_of_code,
             lambda key: FamilyExpert(self._network(n_classes, key), Categorical.from_logits),
             _log_likelihood_of_rows,

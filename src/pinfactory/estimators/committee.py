@@ -1,6 +1,7 @@
 """What classifier and regressor share: from a table to a trained hierarchy, and questions to it."""
 
 import itertools
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -11,26 +12,35 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, PyTree
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_array,
+    check_is_fitted,
+    check_X_y,
+    validate_data,
+)
 
 from pinfactory import networks
 from pinfactory import settings as check
 from pinfactory.base import Learnable
 from pinfactory.callbacks import fingerprint
 from pinfactory.core.compiling import compiled
-from pinfactory.core.constraints import Fixed
+from pinfactory.core.constraints import Budget, Fixed, Resource, Scheduled
 from pinfactory.core.growth import has_movable_outputs, order_by_share
 from pinfactory.core.hierarchy import Decision, Hierarchy, pick
 from pinfactory.core.information import Estimate, Information, Meter, estimate_information
 from pinfactory.core.learning import State
 from pinfactory.core.padding import padded, padded_length
 from pinfactory.environment import library_settings
+from pinfactory.tables import INDICATOR_SCALE, Encoding, Rules, as_frame
 
+from .budgets import TOLERANCE, has_budget, meet_budgets
 from .candidates import search
 from .fitting import Problem, Replica, Trainer
-from .table import Rows, Table
+from .table import Rows, Table, distinct, without_outliers
 
 # Rows that are asked at once: bounds the memory of predictions on large tables.
 BLOCK = 8192
@@ -40,6 +50,10 @@ MONTE_CARLO_ROWS = 512
 COLLAPSED = 1.05
 # Farther than this from the mean, in deviations, is as good as infinite: squares stay finite.
 FARTHEST = 1e9
+# So many rows tell the information of a stage to a percent.
+BUDGET_ROWS = 16_384
+# Fewer bits than this are none.
+LEAST_BITS = 1e-3
 
 Inputs = Float[Array, "n d"]
 
@@ -57,10 +71,21 @@ class Committee(Learnable):
     n_features_in_: int
     n_iter_: int
     gain_: tuple[float, float] | None
+    encoding_: Encoding
+    rules_: Rules
+    target_name_: str
     _attributes: tuple[str, ...] = (
         *("n_features_in_", "feature_names_in_", "n_experts_", "n_iter_", "scaler_", "gain_"),
+        *("encoding_", "rules_", "target_name_"),
+    )
+    _optional_attributes: tuple[str, ...] = (
+        *("feature_names_in_", "encoding_", "rules_", "target_name_"),
     )
     _mixture: Callable[[Hierarchy, Inputs], PyTree[Array]]
+
+    @abstractmethod
+    def _measured_targets(self, y: np.ndarray) -> np.ndarray:
+        """Return class codes, or a column for each target."""
 
     @abstractmethod
     def _problem(self) -> Problem:
@@ -117,22 +142,77 @@ class Committee(Learnable):
 
         return explain(self, feature_names)
 
+    def rules(self, X: Any = None, y: Any = None) -> Rules:
+        """Return where each expert in use applies and what it says; print it, or take its `frame`.
+
+        Parameters
+        ----------
+        X, y : samples and targets, optional
+            What to measure the rules on; by default those of `fit`, if that was given a data frame.
+
+        Returns
+        -------
+        Rules
+            For each expert a short condition in the user's columns with its fidelity, weights in
+            the user's units with standard errors, its share, bits, and score on its rows.
+        """
+        from .rules import find_rules
+
+        check_is_fitted(self)
+        if X is not None and y is not None:
+            numeric = not hasattr(self, "classes_")
+            X, y, _ = self._checked(X, y, None, reset=False, numeric=numeric)
+            return find_rules(self, X, self._measured_targets(y))
+        if not hasattr(self, "rules_"):
+            raise ValueError(
+                "`rules` needs samples and targets, rules(X, y), unless `fit` was given a data "
+                "frame."
+            )
+        return self.rules_
+
+    def explain_row(self, X: Any) -> Any:
+        """Return who decided about the only row of `X`, and why, and what would change it.
+
+        Returns
+        -------
+        RowExplanation
+            The answer, the expert who decided, the contribution of each column, and the nearest
+            change of one column that would make it another expert's case.
+        """
+        from .row import explain_row
+
+        check_is_fitted(self)
+        return explain_row(self, X)
+
+    def attributions(self, X: Any) -> Any:
+        """Return what every column contributes to the answers, with the attributes SHAP uses.
+
+        Returns
+        -------
+        Attributions
+            ``values``, ``base_values``, ``data`` and ``feature_names``; values and base add up to
+            the answers exactly.
+        """
+        from .row import attribute
+
+        check_is_fitted(self)
+        return attribute(self, X)
+
     def plot_partition(self, X: Any, y: Any = None, **settings: Any) -> Any:
         """Draw who answers where; see `pinfactory.plotting.PartitionDisplay.from_estimator`."""
         from pinfactory.plotting import PartitionDisplay
 
         return PartitionDisplay.from_estimator(self, X, y, **settings)
 
-    def plot_information(self, *, ax: Any = None) -> Any:
-        """Draw the bits processed; see `pinfactory.plotting.InformationDisplay`."""
-        from pinfactory.plotting import InformationDisplay
-
-        return InformationDisplay.from_estimator(self, ax=ax)
-
     def _ask(self, question: Callable[..., PyTree[Array]], X: Any, *more: Any) -> Any:
-        """Put a question to the hierarchy, block by block, and join the answers."""
+        """Put a question to the hierarchy about samples."""
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=np.float64)
+        return self._ask_numbers(question, self._numbers(X), *more)
+
+    def _ask_numbers(
+        self, question: Callable[..., PyTree[Array]], X: Float[np.ndarray, "n d"], *more: Any
+    ) -> Any:
+        """Put a question to the hierarchy, block by block, and join the answers."""
         blocks = []
         with library_settings():
             for start in range(0, len(X), BLOCK):
@@ -174,19 +254,76 @@ class Committee(Learnable):
         self, X: Any, y: Any, sample_weight: Any, *, reset: bool, numeric: bool
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return checked samples, targets (of several outputs if `numeric`) and weights."""
-        X, y = validate_data(
-            self, X, y, reset=reset, dtype=np.float64, multi_output=numeric, y_numeric=numeric
-        )
+        kinds = {"dtype": np.float64, "multi_output": numeric, "y_numeric": numeric}
+        if as_frame(X) is not None and (reset or hasattr(self, "encoding_")):
+            if reset:
+                self.target_name_ = str(getattr(y, "name", None) or "")
+            X, y = check_X_y(self._encoded(X, reset=reset), y, estimator=self, **kinds)
+        else:
+            self._refuse_array(reset=reset)
+            X, y = validate_data(self, X, y, reset=reset, **kinds)
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if not weight.any():
             raise ValueError("`sample_weight` must hold a weight above zero, but got only zeros.")
         return X, y, weight
+
+    def _rows(self, X: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Rows:
+        """Return the distinct rows to learn from."""
+        rows = distinct(X, y, weight)
+        return without_outliers(X, rows) if self.standardise else rows
+
+    def _numbers(self, X: Any) -> Float[np.ndarray, "n d"]:
+        """Return samples as the numbers that the committee sees."""
+        if hasattr(self, "encoding_") and as_frame(X) is not None:
+            return check_array(self._encoded(X, reset=False), estimator=self)
+        self._refuse_array(reset=False)
+        return validate_data(self, X, reset=False, dtype=np.float64)
+
+    def _encoded(self, frame: Any, *, reset: bool) -> Float[np.ndarray, "n d"]:
+        """Return a data frame as numbers; `reset` decides what is done to each column."""
+        if reset:
+            self.encoding_ = Encoding.learn(frame)
+            self.feature_names_in_ = np.asarray(self.encoding_.names, object)
+            self.n_features_in_ = len(self.feature_names_in_)
+        elif self.encoding_.is_plain:
+            # As everywhere in scikit-learn: the same columns in the same order.
+            validate_data(self, frame, reset=False, skip_check_array=True)
+        return self.encoding_.transform(frame)
+
+    def _refuse_array(self, *, reset: bool) -> None:
+        """Forget what was done to the columns of a frame, or refuse samples that have none."""
+        if reset:
+            for name in ("encoding_", "target_name_"):
+                self.__dict__.pop(name, None)
+        elif hasattr(self, "encoding_") and not self.encoding_.is_plain:
+            raise ValueError(
+                f"{type(self).__name__} was fitted on a data frame: `X` must be one with the "
+                f"columns {', '.join(self.encoding_.names)}."
+            )
+
+    def _set_rules(self, X: Float[np.ndarray, "n d"], y: np.ndarray) -> None:
+        """Remember what can be told of a data frame, which is not there any more when asked."""
+        from .rules import find_rules
+
+        self.__dict__.pop("rules_", None)
+        if hasattr(self, "encoding_"):
+            self.rules_ = find_rules(self, X, y)
+
+    @property
+    def _n_inputs(self) -> int:
+        """Numbers that the networks see of a sample."""
+        encoding = getattr(self, "encoding_", None)
+        return self.n_features_in_ if encoding is None else len(encoding.features)
 
     def _fit_scaler(self, X: np.ndarray, rows: Rows) -> None:
         """Take mean and deviation of the inputs, which standardise them from now on."""
         self.scaler_ = StandardScaler()
         for part in rows.parts():
             self.scaler_.partial_fit(X[part.position], sample_weight=part.weight)
+        if not self.standardise:
+            self.scaler_ = unscaled(X.shape[1])
+        elif hasattr(self, "encoding_"):
+            self.scaler_.scale_[self.encoding_.indicators] = INDICATOR_SCALE
 
     def _standardised(self, X: np.ndarray) -> np.ndarray:
         distance = (X - self.scaler_.mean_) / self.scaler_.scale_
@@ -206,7 +343,7 @@ class Committee(Learnable):
 
     def _network(self, outputs: int, key: Key[Array, ""]) -> networks.Network:
         """Build the network of an expert."""
-        inputs = self.n_features_in_
+        inputs = self._n_inputs
         if callable(self.expert):
             return self.expert(inputs, outputs, key=key)
         kind = check.choice("expert", self.expert, ("constant", "linear", "mlp"))
@@ -223,9 +360,11 @@ class Committee(Learnable):
         if kind == "tree":
             return networks.SoftTree.random(inputs, outputs, key=key)
         if kind == "linear":
-            return networks.limited(networks.linear(inputs, outputs, key=key))
-        hidden = check.sizes("selector_hidden", self.selector_hidden)
-        return networks.limited(networks.mlp(inputs, outputs, hidden, networks.tanh, key=key))
+            network = networks.linear(inputs, outputs, key=key)
+        else:
+            hidden = check.sizes("selector_hidden", self.selector_hidden)
+            network = networks.mlp(inputs, outputs, hidden, networks.tanh, key=key)
+        return networks.limited(network) if self.standardise else network
 
     def _objective(self) -> str:
         """Return what is trained: the free energy J, or the likelihood of the mixture."""
@@ -240,6 +379,24 @@ class Committee(Learnable):
             "free_energy" if moves or not likely or self.expectation == "sampled" else "likelihood"
         )
 
+    def _warn_of_prices(self, selector: Resource) -> None:
+        """Say so where no division of labour can pay.
+
+        Gibbs' inequality: Σ p(m|x) U(m) − KL(p(m|x) ‖ p(m)) ≤ log Σ p(m) exp U(m). With a
+        log-likelihood U the right side is that of a committee that does not look at x.
+        """
+        likely = getattr(self, "utility", "likelihood") == "likelihood"
+        degenerate = isinstance(selector, Fixed) and selector.value <= 1.0
+        if degenerate and likely and self.n_experts > 1 and self._objective() == "free_energy":
+            warnings.warn(
+                f"`beta_selector`={self.beta_selector:g} makes a division of labour cost as much "
+                "as it can bring: at 1 or below, J of a log-likelihood never exceeds the "
+                "log-likelihood of a committee that does not look at its inputs, and training "
+                "collapses. Raise beta_selector, let it rise (Scheduled), give the selector a "
+                "budget (selector_bits), or use objective='likelihood'.",
+                stacklevel=4,
+            )
+
     def _is_warm(self) -> bool:
         return self.warm_start and hasattr(self, "state_")
 
@@ -252,6 +409,7 @@ class Committee(Learnable):
         train = partial(self._train, identity=identity, **training)
         trainer = Trainer(self, self._problem(), train)
         resources = self._resources()
+        self._warn_of_prices(resources[0])
         self._set_n_experts(warm is not None)
         seeds = random.randint(2**31 - 1, size=n_init)
         replicas = [Replica(int(seed), self.n_experts, *resources) for seed in seeds]
@@ -261,8 +419,47 @@ class Committee(Learnable):
             fit, self.gain_ = trainer.fit_part(table, replicas[:1], warm), None
         state = pick(fit.states, int(np.argmax(fit.scores)))
         self.n_iter_, self.history_ = int(fit.trained.run.step), fit.trained.history
-        self.state_ = self._ordered(state, table)
+        self.state_ = self._ordered(self._within_budget(state, table), table)
         self._measure(table)
+        self._warn_of_budgets()
+
+    def _resources(self) -> tuple[Resource, Resource]:
+        """Return where β₁ and β₂ come from; a budget's begins at what it would be without one."""
+
+        def begun(resource: Resource, beta: Any) -> Resource:
+            if not isinstance(resource, Budget) or isinstance(beta, Scheduled):
+                return resource
+            return Budget(resource.bits, jnp.log(jnp.asarray(beta, float)))
+
+        selector, expert = super()._resources()
+        return begun(selector, self.beta_selector), begun(expert, self.beta_expert)
+
+    def _within_budget(self, state: State, table: Table) -> State:
+        """Return the state in which budgets are met."""
+        if not has_budget(state):
+            return state
+        # Rows come in the order of a hash: the first of them are a random sample.
+        data = table.take(np.arange(min(len(table.x), BUDGET_ROWS))).padded()
+        return met(state, data, self._problem().utility).state
+
+    def _warn_of_budgets(self) -> None:
+        """Say so where a stage does not process what it was given."""
+        told = self.information_
+        for stage, reached in (("selector", told.selector), ("expert", told.experts)):
+            bits = getattr(self, f"{stage}_bits")
+            if bits is None or abs(reached - bits) <= TOLERANCE * bits + LEAST_BITS:
+                continue
+            why = "its hardest decisions are worth no more"
+            if stage == "expert":
+                why = "answers that are more sure of themselves would be worth less"
+            if reached > bits:
+                why = "training ended before; raise max_iter, or use networks that end linearly"
+            warnings.warn(
+                f"`{stage}_bits`={bits:g} is not met: the stage processes {reached:.3g} bits on "
+                f"the training samples, where {why}.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
 
     def _ordered(self, state: State, table: Table) -> State:
         """Put the busiest expert first, where the selector's outputs can be moved."""
@@ -308,10 +505,20 @@ class Committee(Learnable):
     # ---------------------------------------------------------------------------------- files
 
     def _untrained(self) -> State:
-        if len(self.scaler_.mean_) != self.n_features_in_:
+        if len(self.scaler_.mean_) != self._n_inputs:
             raise ValueError("the scale of the inputs must have one number for each feature")
         replica = Replica(0, self.n_experts_, *self._resources())
         return Trainer(self, self._problem(), self._train).start([replica])[0]
+
+
+def unscaled(n_columns: int) -> StandardScaler:
+    """Return a scaler that leaves numbers as they are."""
+    scaler = StandardScaler()
+    scaler.mean_, scaler.scale_ = np.zeros(n_columns), np.ones(n_columns)
+    return scaler
+
+
+met = compiled(meet_budgets)
 
 
 @compiled

@@ -3,24 +3,31 @@
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import joblib
 import numpy as np
 from jaxtyping import Array, Float
 from sklearn.base import clone, is_classifier
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
-from tqdm.auto import tqdm
 
 from pinfactory import settings as check
 from pinfactory.core.families import Categorical, Family
 from pinfactory.core.hierarchy import Decision, Hierarchy
 from pinfactory.core.information import estimate_information, measure
 from pinfactory.core.learning import Data, State, Utility
+from pinfactory.sweep.collecting import SweepError, collect
+from pinfactory.sweep.fingerprint import dependencies
+from pinfactory.sweep.futures import IN_PROCESS
+from pinfactory.sweep.points import Point
+from pinfactory.sweep.store import Computed, Store, compute_block
 
 from .committee import MONTE_CARLO_ROWS, Committee
 from .fitting import Replica, Trainer
@@ -104,12 +111,16 @@ def rate_utility_curve(
     n_seeds: int = 3,
     test_size: float = 0.2,
     random_state: Any = None,
+    store: str | Path | None = None,
+    jobs: int | None = None,
+    scheduler: Any = None,
     verbose: bool = False,
 ) -> RateUtilityCurve:
     """Train a committee for every combination of β₁, β₂, number of experts and seed.
 
-    The trainings run side by side in one compiled program. All see the same training data and
-    are judged on the same held-out data. Each is a single training, whatever `n_init` says.
+    The trainings run side by side in one compiled program, in this process or in others. All see
+    the same training data and are judged on the same held-out data. Each is a single training,
+    whatever `n_init` says.
 
     Parameters
     ----------
@@ -127,6 +138,13 @@ def rate_utility_curve(
         Share of the samples that is held out.
     random_state : int, RandomState or None, default=None
         Source of randomness.
+    store : path, optional
+        Folder in which trainings that are done are kept, as of `pinfactory.sweep.sweep`: the same
+        call with the same `random_state` goes on where an earlier one was stopped.
+    jobs : int, optional
+        Number of local processes; all is done in this one by default.
+    scheduler : str, Client or Executor, optional
+        A Dask scheduler, or an executor of `concurrent.futures`, as of `pinfactory.sweep.sweep`.
     verbose : bool, default=False
         Whether to show a progress bar.
 
@@ -156,23 +174,58 @@ def rate_utility_curve(
     table, held_out = _tables(model, X, y, test_size, random)
     grid = _grid(model, beta_selector, beta_expert, n_experts, [int(seed) for seed in seeds])
 
-    trainer = Trainer(model, model._problem(), model._train)
-    test = Data(*map(jnp.asarray, held_out))
-    columns: dict[str, np.ndarray] = {}
-    with tqdm(total=len(grid), desc="rate-utility curve", disable=not verbose) as bar:
-        for block in _blocks(grid):
-            fit = trainer.fit_part(table, [grid[i] for i in block])
-            judged = _judge(trainer.problem.utility, fit.states, test)
-            scores = _scores(judged.answer, held_out.y, is_classifier(model))
-            for name, value in {**judged.columns, "score": scores}.items():
-                columns.setdefault(name, np.empty(len(grid)))[block] = value
-            bar.update(len(set(block)) - bool(bar.n))
+    trainings = _Trainings(model, table, held_out, grid)
+    points = [{"training": i} for i in range(len(grid))]
+    result = collect(
+        trainings,
+        points,
+        [[points[i] for i in block] for block in _blocks(grid)],
+        None if store is None else Store.shared(Path(store), trainings.stamp),
+        jobs=jobs,
+        scheduler=IN_PROCESS if jobs is None and scheduler is None else scheduler,
+        verbose=verbose,
+    )
+    if result.failures:
+        raise SweepError(result)
+    names = [name for name in result[0] if name not in ("training", "seconds")]
     return RateUtilityCurve(
         n_experts=np.asarray([r.n_experts for r in grid]),
         seed=np.asarray([r.seed for r in grid]),
         score_name="accuracy" if is_classifier(model) else "R²",
-        **columns,
+        **{name: np.asarray([record[name] for record in result]) for name in names},
     )
+
+
+@dataclass(frozen=True)
+class _Trainings:
+    """Trains and judges blocks of the trainings in a grid."""
+
+    model: Committee
+    table: Table
+    held_out: Table
+    grid: Sequence[Replica]
+
+    @cached_property
+    def trainer(self) -> Trainer:
+        return Trainer(self.model, self.model._problem(), self.model._train)
+
+    @property
+    def stamp(self) -> dict[str, Any]:
+        """Return what the numbers depend on."""
+        code = dependencies(__name__, ["rate_utility_curve"])
+        data = joblib.hash([self.model, self.table, self.held_out, self.grid])
+        return {"data": data, "versions": code.libraries, "source": code.digest}
+
+    def __call__(self, block: Sequence[Point]) -> list[Computed]:
+        return compute_block(partial(self._columns, [self.grid[p["training"]] for p in block]))
+
+    def _columns(self, replicas: Sequence[Replica]) -> list[dict[str, Any]]:
+        fit = self.trainer.fit_part(self.table, replicas)
+        test = Data(*map(jnp.asarray, self.held_out))
+        judged = _judge(self.trainer.problem.utility, fit.states, test)
+        scores = _scores(judged.answer, self.held_out.y, is_classifier(self.model))
+        columns = jax.device_get({**judged.columns, "score": scores})
+        return [{name: value[k] for name, value in columns.items()} for k in range(len(replicas))]
 
 
 def _tables(

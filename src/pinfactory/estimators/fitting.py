@@ -15,12 +15,13 @@ from jaxtyping import Array, Float, Int, Key
 from pinfactory import settings as check
 from pinfactory.core.batches import Batches, Epochs
 from pinfactory.core.compiling import compiled
-from pinfactory.core.constraints import Budget, Constraints, Fixed, Priors, Resource, Scheduled
+from pinfactory.core.constraints import Budget, Constraints, Priors, Resource, Scheduled
 from pinfactory.core.hierarchy import Decision, Expert, Hierarchy, assemble, stack, zeros_like
 from pinfactory.core.learning import CommitteeLoss, Data, Learner, State, Utility
 from pinfactory.core.schedules import Schedule
 from pinfactory.core.training import Run, Trained
 
+from .budgets import has_budget, meet_budgets
 from .linear_tree import LinearTree
 from .table import RowBatches, RowNumbers, Table, Validation
 
@@ -37,6 +38,14 @@ FEWEST_FOLDED, MOST_FOLDED = 40, 10_000
 # A step sees a sixty-fourth of the rows, within these bounds; half of that if experts are networks,
 # whose steps take longer.
 SMALLEST_BATCH, LARGEST_BATCH, BATCHES = 32, 1024, 64
+
+
+class Judge(NamedTuple):
+    """What an expert's answer is worth, and score and squared error of a committee for each row."""
+
+    utility: Utility
+    score: Callable[[Hierarchy, Data], Float[Array, " n"]]
+    error: Callable[[Hierarchy, Data], Float[Array, " n"]] | None
 
 
 @dataclass(frozen=True)
@@ -69,6 +78,11 @@ class Problem:
     order: Callable[[Table, np.random.Generator], RowNumbers]
     grow: Callable[[Table, int], LinearTree]
     error: Callable[[Hierarchy, Data], Float[Array, " n"]] | None = None
+
+    @property
+    def judge(self) -> Judge:
+        """What compiled functions need to judge a committee; the same for every fit."""
+        return Judge(self.utility, self.score, self.error)
 
 
 class Replica(NamedTuple):
@@ -118,7 +132,7 @@ class Trainer:
         expectation = check.choice("expectation", self.settings.expectation, options)
         mixture = self.settings._objective() == "likelihood"
         loss = CommitteeLoss(self.problem.utility, expectation, mixture)
-        return Learner(loss, keep_average=True)
+        return Learner(loss, keep_average=self.settings.averaging)
 
     # ------------------------------------------------------------------ states before training
 
@@ -190,7 +204,8 @@ class Trainer:
             validation = self.validation(table, "part")
         states = self.start(replicas) if warm is None else [self.proceed(warm, r) for r in replicas]
         # What was learned before is only given up for something better.
-        return result_of(self.run(table, states, replicas, validation, compare=warm is not None))
+        trained = self.run(table, states, replicas, validation, compare=warm is not None)
+        return self.result(trained, table)
 
     def validation(self, table: Table, stopping: str) -> Validation:
         """Return the rows that are set aside for one candidate.
@@ -212,9 +227,11 @@ class Trainer:
         if asked != "auto":
             named = {True: "part", False: None, "folds": "folds"}[asked]
             return named if n_rows > 1 else None
-        # A budget is only met after many steps, and a schedule takes as many as it says.
-        fixed = isinstance(replica.selector, Fixed) and isinstance(replica.expert, Fixed)
-        if fixed and FEWEST_FOLDED <= n_rows <= (MOST_FOLDED if self.cheap else MOST_IN_FOLDS):
+        # A schedule takes as many steps as it says.
+        scheduled = any(isinstance(r, Scheduled) for r in (replica.selector, replica.expert))
+        if not scheduled and FEWEST_FOLDED <= n_rows <= (
+            MOST_FOLDED if self.cheap else MOST_IN_FOLDS
+        ):
             return "folds"
         return "part" if n_rows >= 100 else None
 
@@ -251,8 +268,7 @@ class Trainer:
             batches = RowBatches([*validation.learned] * n_candidates, batch_size)
             evaluate = partial(
                 _held_out_scores,
-                self.problem.score,
-                self.problem.error,
+                self.problem.judge,
                 jnp.asarray(most_error),
                 judged=validation.judged_together(n_candidates),
                 together=validation.n_replicas if validation.folded else None,
@@ -273,6 +289,22 @@ class Trainer:
             patience=patience if validation is not None else None,
         )
 
+    def result(self, trained: Trained[State], table: Table) -> Fit:
+        """Return the best states of all replicas and how good each is."""
+        run, history = trained.run, trained.history
+        if run.best is not None:
+            return Fit(_averaged(run.best.state), np.asarray(run.best.score), trained)
+        if not has_budget(run.state):
+            scores = history[-1].info.objective if history else np.zeros(len(run.key))
+            return Fit(_averaged(run.state), scores, trained)
+        # Objectives cannot be compared where every replica has found a price of its own.
+        data = table.take(np.arange(min(len(table.x), MOST_FOLDED))).padded()
+        most_error = jnp.asarray(math.inf)
+        scores = _held_out_scores(
+            self.problem.judge, most_error, run.state, judged=data, together=None
+        )
+        return Fit(_averaged(run.state), np.asarray(scores), trained)
+
     def fit_batch(
         self, table: Table, replica: Replica, known: State | None, n_iter: int
     ) -> Trained[State]:
@@ -292,15 +324,6 @@ class Trainer:
         steps = n_iter - (-len(table.x) // batch_size)
         data = table.padded()
         return self.train(self.learner, run, data, batches=batches, steps=steps, chunk=CHUNK)
-
-
-def result_of(trained: Trained[State]) -> Fit:
-    """Return the best states of all replicas and how good each is."""
-    run, history = trained.run, trained.history
-    if run.best is not None:
-        return Fit(_averaged(run.best.state), np.asarray(run.best.score), trained)
-    scores = history[-1].info.objective if history else np.zeros(len(run.key))
-    return Fit(_averaged(run.state), scores, trained)
 
 
 def _resumed(old: Resource, new: Resource) -> Resource:
@@ -330,8 +353,7 @@ def _averaged(states: State) -> State:
 
 @compiled
 def _held_out_scores(
-    score_rows: Callable[[Hierarchy, Data], Float[Array, " n"]],
-    error_rows: Callable[[Hierarchy, Data], Float[Array, " n"]] | None,
+    judge: Judge,
     most_error: Float[Array, ""],
     states: State,
     *,
@@ -340,17 +362,20 @@ def _held_out_scores(
 ) -> Float[Array, " replicas"]:
     """Return the weighted mean score of every replica, or of so many at a time.
 
-    What the mean error exceeds `most_error` by is a loss, `PRICE_OF_ERROR` times as large.
+    Committees with budgets are judged as they are when their budgets are met. What the mean error
+    exceeds `most_error` by is a loss, `PRICE_OF_ERROR` times as large, and so is what a selector
+    cannot use of its budget.
     """
 
     def one(state: State, data: Data) -> tuple[Array, Array, Array]:
-        model = state.averaged().model
+        model, missing = _in_force(judge, state, data)
         # Where a row weighs nothing its score may be anything.
-        score = jnp.where(data.weight > 0, data.weight * score_rows(model, data), 0.0)
-        if error_rows is None:
-            return score.sum(), jnp.zeros(()), data.weight.sum()
-        error = jnp.where(data.weight > 0, data.weight * error_rows(model, data), 0.0)
-        return score.sum(), error.sum(), data.weight.sum()
+        score = jnp.where(data.weight > 0, data.weight * judge.score(model, data), 0.0)
+        error = jnp.zeros(())
+        if judge.error is not None:
+            error = jnp.where(data.weight > 0, data.weight * judge.error(model, data), 0.0)
+        total = data.weight.sum()
+        return score.sum() - PRICE_OF_ERROR * missing * total, error.sum(), total
 
     in_axes = (eqx.if_array(0), None if together is None else 0)
     sums = eqx.filter_vmap(one, in_axes=in_axes)(states, judged)
@@ -364,13 +389,22 @@ def _held_out_scores(
 
 @compiled
 def scores_of_rows(
-    score_rows: Callable[[Hierarchy, Data], Float[Array, " n"]],
-    states: State,
-    judged: Data,
-    folded: bool,
+    judge: Judge, states: State, judged: Data, folded: bool
 ) -> Float[Array, "replicas rows"]:
     """Return the score of every row by which each replica is judged."""
+
+    def one(state: State, data: Data) -> Float[Array, " rows"]:
+        model, missing = _in_force(judge, state, data)
+        return judge.score(model, data) - PRICE_OF_ERROR * missing
+
     in_axes = (eqx.if_array(0), 0 if folded else None)
-    return eqx.filter_vmap(lambda s, data: score_rows(s.averaged().model, data), in_axes=in_axes)(
-        states, judged
-    )
+    return eqx.filter_vmap(one, in_axes=in_axes)(states, judged)
+
+
+def _in_force(judge: Judge, state: State, data: Data) -> tuple[Hierarchy, Float[Array, ""]]:
+    """Return the committee that a state stands for, and the nats its selector cannot use."""
+    state = state.averaged()
+    if not has_budget(state):
+        return state.model, jnp.zeros(())
+    met = meet_budgets(state, data, judge.utility)
+    return met.state.model, met.shortfall

@@ -14,7 +14,7 @@ from scipy import special, stats
 from sklearn.base import RegressorMixin
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import Tags, check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from pinfactory import settings as check
 from pinfactory.core import utilities
@@ -26,11 +26,11 @@ from pinfactory.core.learning import Data, Utility
 from pinfactory.networks import Factory
 from pinfactory.persistence import register
 
-from .committee import BLOCK, Committee, decide
+from .committee import BLOCK, Committee, decide, unscaled
 from .fitting import Problem, Trainer
 from .linear_tree import grow
 from .noise import least_deviation, measure_errors, root_mean_square
-from .table import RowNumbers, Rows, Table, distinct, without_outliers
+from .table import RowNumbers, Rows, Table
 
 Routing = Literal["mixture", "best", "sampled"]
 
@@ -84,7 +84,9 @@ class SpecialistRegressor(RegressorMixin, Committee):
     beta_expert : float or Scheduled, default=20.0
         β₂, the experts' resource: small values keep their answers close to their habit p(y|m).
     selector_bits, expert_bits : float, optional
-        A budget in bits instead of a β, met during training.
+        A budget in bits instead of a β, which begins at the β above and is found. It is met on the
+        training samples within 5 %; where a stage has no use for so many bits, a warning says how
+        many it processes. `partial_fit` draws near a budget batch by batch.
     expectation : {"exact", "sampled"}, default="exact"
         Whether a step takes the exact expectation over experts, or samples one expert for each
         input, as the paper does.
@@ -103,13 +105,18 @@ class SpecialistRegressor(RegressorMixin, Committee):
         committee no longer improves on it, and keeps the best state. "folds" finds the number of
         steps by cross-validation and then trains that long on all samples. "auto" uses folds from
         40 samples on, a part of them from 10,000 samples on (or from 100 if a β follows a
-        schedule or a budget).
+        schedule).
     validation_fraction : float, default=0.15
         Share of the samples that is set aside, at most 10,000 of them.
     n_iter_no_change : int, default=10
         How many checks without improvement end training; there is one every 100 steps.
     n_init : int, default=1
         Random starts, trained side by side with those from trees; the best is kept.
+    standardise : bool, default=True
+        Whether inputs and targets are standardised, and rows far outside of all others left out; if
+        not, data are taken as they are.
+    averaging : bool, default=True
+        Whether what is kept is the running mean of the parameters, or those of the last step.
     warm_start : bool, default=False
         Whether `fit` goes on from the last solution.
     verbose : bool, default=False
@@ -175,6 +182,8 @@ class SpecialistRegressor(RegressorMixin, Committee):
         validation_fraction: float = 0.15,
         n_iter_no_change: int = 10,
         n_init: int = 1,
+        standardise: bool = True,
+        averaging: bool = True,
         warm_start: bool = False,
         verbose: bool = False,
         random_state: Any = None,
@@ -203,6 +212,8 @@ class SpecialistRegressor(RegressorMixin, Committee):
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
         self.n_init = n_init
+        self.standardise = standardise
+        self.averaging = averaging
         self.warm_start = warm_start
         self.verbose = verbose
         self.random_state = random_state
@@ -240,11 +251,12 @@ class SpecialistRegressor(RegressorMixin, Committee):
             X, y, weight = self._checked(X, y, sample_weight, reset=not warm, numeric=True)
             y = self._columns(y, reset=not warm)
             self._noise_mass = None
-            rows = without_outliers(X, distinct(X, y, weight))
+            rows = self._rows(X, y, weight)
             if not warm:
                 self._fit_scalers(X, y, rows)
             table = self._table(X, self._targets(y), rows)
             self._fit_table(table, callbacks=callbacks, checkpoint=checkpoint)
+            self._set_rules(X, y)
         return self
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SpecialistRegressor":
@@ -310,22 +322,35 @@ class SpecialistRegressor(RegressorMixin, Committee):
         ndarray of shape (n_samples,)
         """
         check_is_fitted(self)
-        _, y = validate_data(
-            self,
-            X,
-            self.predict(X) if y is None else y,
-            reset=False,
-            dtype=np.float64,
-            multi_output=True,
-            y_numeric=True,
-        )
+        y = self.predict(X) if y is None else y
+        X, y, _ = self._checked(X, y, None, reset=False, numeric=True)
         y, scaler = self._columns(y, reset=False), self.target_scaler_
-        decision = self._ask(decide, X)
+        decision = self._ask_numbers(decide, X)
         answers, selection = decision.answers, decision.selections[0]
         target = ((y - scaler.mean_) / scaler.scale_)[:, None, :]
         log_y = stats.norm.logpdf(target, answers.mean, np.exp(answers.log_scale)).sum(axis=2)
         log_unit = np.sum(np.log(scaler.scale_))
         return special.logsumexp(selection.log_probs + log_y, axis=1) - log_unit
+
+    def cdf(self, X: Any, y: Any) -> np.ndarray:
+        """Return the probability that the answer is at most y; uniform where it is calibrated.
+
+        Parameters
+        ----------
+        X, y
+            As in `fit`.
+
+        Returns
+        -------
+        ndarray of the shape of y
+        """
+        check_is_fitted(self)
+        X, y, _ = self._checked(X, y, None, reset=False, numeric=True)
+        decision = self._ask_numbers(decide, X)
+        target = self._targets(self._columns(y, reset=False))
+        answers, share = decision.answers, np.exp(decision.selections[0].log_probs)
+        below = stats.norm.cdf(target[:, None], answers.mean, np.exp(answers.log_scale))
+        return self._shaped(np.sum(share[..., None] * below, axis=1))
 
     def sample(self, X: Any) -> np.ndarray:
         """Draw an expert and then a value for each sample: the paper's generative process."""
@@ -342,7 +367,7 @@ class SpecialistRegressor(RegressorMixin, Committee):
         *("target_scaler_", "_one_output", "_log_floor", "_noise_mass", "noise_"),
         *Committee._attributes,
     )
-    _optional_attributes = ("feature_names_in_", "noise_")
+    _optional_attributes = (*Committee._optional_attributes, "noise_")
     noise_: np.ndarray
     _noise_mass: np.ndarray | None
     _log_floor: np.ndarray
@@ -364,6 +389,9 @@ class SpecialistRegressor(RegressorMixin, Committee):
             )
         return columns
 
+    def _measured_targets(self, y: np.ndarray) -> np.ndarray:
+        return self._columns(y, reset=False)
+
     def _problem(self) -> Problem:
         utility = check.choice("utility", self.utility, list(UTILITIES))
         varying = check.choice("noise", self.noise, ("constant", "varying")) == "varying"
@@ -377,7 +405,7 @@ class SpecialistRegressor(RegressorMixin, Committee):
             return ConstantNoiseExpert(self._network(n_targets, key), scale, floor)
 
         return Problem(
-            self.n_features_in_,
+            self._n_inputs,
             UTILITIES[utility],
             expert,
             ROW_SCORES[utility],
@@ -421,6 +449,8 @@ class SpecialistRegressor(RegressorMixin, Committee):
         self._fit_scaler(X, rows)
         own, weight = y[rows.position], rows.weight
         self.target_scaler_ = StandardScaler().fit(own, sample_weight=weight)
+        if not self.standardise:
+            self.target_scaler_ = unscaled(own.shape[1])
         least = np.asarray([least_deviation(column, weight) for column in own.T])
         self._log_floor = np.log(np.maximum(least / self.target_scaler_.scale_, np.exp(-WIDEST)))
 

@@ -59,8 +59,8 @@ def distinct(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Rows:
 def without_outliers(x: Float[np.ndarray, "n d"], rows: Rows) -> Rows:
     """Return the rows without those that are far outside of all others.
 
-    A column's range is that of the middle 95 % of its rows and ten times its length on either side:
-    forty deviations of a normal distribution, but hardly beyond the tails of counts and incomes.
+    A column's range is that of the middle 95 % of its rows and seven times its length on either
+    side: 29 deviations of a normal distribution, but hardly beyond the tails of counts and incomes.
     The pull of a row on a regression grows with the square of its distance, so that a few rows
     beyond would undo what all others say. Columns whose middle is one value, such as indicators of
     rare categories, have no range.
@@ -70,7 +70,7 @@ def without_outliers(x: Float[np.ndarray, "n d"], rows: Rows) -> Rows:
         x[sample], (0.025, 0.975), axis=0, weights=weight, method="inverted_cdf"
     )
     ranged = np.flatnonzero(high > low)
-    reach = 10.0 * (high - low)
+    reach = 7.0 * (high - low)
     low, high = (low - reach)[ranged], (high + reach)[ranged]
     inside = []
     for part in rows.parts():

@@ -7,8 +7,9 @@ A module has its settings, pieces of work that never draw, and a `draw` that nev
 from ._accepted import Change, accept_result, compare, read_accepted
 from ._registry import Listing, choose, discover
 from ._runner import Outcome, run
-from ._storage import read_checked, read_result, write_file
+from ._storage import read_checked, read_result
 from .experiment import Experiment, Kind, Measure, Results
+from .methods import Method, has_methods
 
 __all__ = [
     "Change",
@@ -16,15 +17,16 @@ __all__ = [
     "Kind",
     "Listing",
     "Measure",
+    "Method",
     "Outcome",
     "Results",
     "accept_result",
     "choose",
     "compare",
     "discover",
+    "has_methods",
     "read_accepted",
     "read_checked",
     "read_result",
     "run",
-    "write_file",
 ]

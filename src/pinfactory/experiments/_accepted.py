@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ._storage import read_result, write_file
+from pinfactory.sweep.store import write_file
+
+from ._storage import read_result
 
 # Numbers in these units are a machine's: they are compared on the same kind only.
 _OF_MACHINE = ("s", "ms", "µs", "1/s")

@@ -1,18 +1,10 @@
 """Where numbers were made: the machine, and the state of the source code."""
 
-import os
 import platform
 import subprocess
 from pathlib import Path
 
 import pinfactory
-
-
-def n_cores() -> int:
-    """Return how many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def processor() -> str:

@@ -3,28 +3,27 @@
 import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 from tqdm import tqdm
 
-from ._fingerprint import dependencies
-from ._machine import n_cores
+from pinfactory.sweep.fingerprint import dependencies
+from pinfactory.sweep.futures import open_pool
+from pinfactory.sweep.processes import ONE_THREAD, Reply, Workers
+from pinfactory.sweep.running import Pool, progress_bar, work_off
+from pinfactory.sweep.store import Store
+
 from ._registry import Listing
-from ._storage import Folder
 from ._work import Finish, Piece, Plan, perform
-from ._workers import Reply, Workers
 from .experiment import Experiment, Measure
+from .methods import Method, has_methods
 
 Scale = Literal["quick", "paper"]
 
-# Several processes with one thread each do more than one process with several, and a piece gives
-# the same numbers whatever runs beside it. NPROC is what XLA asks for.
-_ONE_THREAD = dict.fromkeys(
-    ("NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"
-)
-_BAR = "{desc} {percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}]"
+# What computes, in the module of an experiment: the rest judges, draws and describes.
+_COMPUTES = ("Settings", "pieces")
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,9 @@ def run(
     *,
     scale: Scale = "quick",
     seeds: int | None = None,
+    method: Method = "ours",
     jobs: int | None = None,
+    scheduler: Any = None,
     progress: bool = True,
     report: Callable[[Outcome], None] = lambda outcome: None,
 ) -> list[Outcome]:
@@ -75,33 +76,37 @@ def run(
         Which preset of the settings.
     seeds
         Number of seeds instead of the preset's.
+    method
+        Ours, the paper's to the letter, or both, where an experiment has both; else ours.
     jobs
         How many pieces run at a time; as many as there are cores by default. Experiments that
         measure time come last, one piece at a time.
+    scheduler
+        Where pieces run instead of local processes, as of `sweep`. Pieces that measure time run
+        here, and so does what judges and draws.
     progress
         Whether to show a bar on stderr.
     report
         Called with every outcome as soon as there is one.
     """
     changes = {} if seeds is None else {"seeds": seeds}
-    works = [_Work.plan(listing, out, scale, changes) for listing in listings]
+    works = [_Work.plan(listing, out, scale, changes, method) for listing in listings]
     together = [work for work in works if not work.alone]
     alone = [work for work in works if work.alone]
-    with tqdm(
-        total=sum(work.n_pieces for work in works),
-        initial=sum(work.n_pieces - len(work.missing) for work in works),
-        unit="piece",
-        ncols=79,
-        smoothing=0.0,
-        disable=None if progress else True,
-        bar_format=_BAR,
-    ) as bar:
-        for group, workers in (
-            (together, Workers(jobs or n_cores(), perform, _ONE_THREAD | _shared_cache(out))),
-            (alone, Workers(1, perform, _ONE_THREAD | _NO_CACHE, pinned=True)),
-        ):
-            with workers:
-                _perform_all(group, workers, bar, report)
+    total = sum(len(work.pieces) for work in works)
+    done = total - sum(len(work.missing) for work in works)
+    with progress_bar(total, done, "piece", progress) as bar:
+        if together:
+            with open_pool(
+                perform,
+                jobs=jobs,
+                scheduler=scheduler,
+                environment=ONE_THREAD | _shared_cache(out),
+                here=lambda task: perform if isinstance(task, Finish) else None,
+            ) as pool:
+                _perform_all(together, pool, bar, report)
+        with Workers(1, perform, ONE_THREAD | _NO_CACHE, pinned=True) as workers:
+            _perform_all(alone, workers, bar, report)
     return [cast(Outcome, work.outcome) for work in works]
 
 
@@ -129,20 +134,23 @@ class _Work:
     outcome: Outcome | None = None
 
     @classmethod
-    def plan(cls, listing: Listing, out: Path, scale: Scale, changes: Mapping[str, int]) -> "_Work":
+    def plan(
+        cls, listing: Listing, out: Path, scale: Scale, changes: Mapping[str, int], method: Method
+    ) -> "_Work":
         experiment = cast(Experiment, listing.experiment)
-        settings = getattr(experiment.Settings, scale)(**changes)
+        more = {"method": method} if has_methods(experiment) else {}
+        settings = getattr(experiment.Settings, scale)(**changes, **more)
         module = cast(str, experiment.__name__)  # type: ignore[attr-defined]
-        code = dependencies(module)
-        folder = Folder(out, listing.name, settings, code)
-        plan = Plan(listing.name, module, listing.kind, scale, settings, folder, code.libraries)
+        code = dependencies(module, _COMPUTES)
+        stamp = {"settings": asdict(settings), "versions": code.libraries, "source": code.digest}
+        folder = out / listing.name
+        store = Store(folder / "pieces", stamp)
+        plan = Plan(
+            listing.name, module, listing.kind, scale, settings, folder, store, code.libraries
+        )
         pieces = list(experiment.pieces(settings))
-        missing = [name for name in pieces if folder.piece(name) is None]
+        missing = [name for name in pieces if store.piece(name) is None]
         return cls(plan, pieces, missing, getattr(experiment, "ALONE", False))
-
-    @property
-    def n_pieces(self) -> int:
-        return len(self.pieces)
 
     def finish(self) -> Finish:
         """Return what remains to be done when no piece is missing any more."""
@@ -160,26 +168,23 @@ class _Work:
 
 
 def _perform_all(
-    works: Sequence[_Work], workers: Workers, bar: tqdm, report: Callable[[Outcome], None]
+    works: Sequence[_Work], pool: Pool, bar: tqdm, report: Callable[[Outcome], None]
 ) -> None:
     """Compute what is missing; judge and draw each experiment when its last piece is there."""
     queue = _Queue(works)
-    while queue or workers.n_busy:
-        for slot in workers.free:
-            task = queue.next_for(slot)
-            if task is None:
-                break
-            bar.set_description_str(f"{task.plan.name:>20.20}")
-            workers.begin(slot, task)
-        for reply in workers.finished(timeout=1.0):
-            work = queue.works[reply.task.plan.name]
-            if isinstance(reply.task, Finish):
-                with bar.external_write_mode():
-                    report(work.conclude(reply))
-                continue
-            bar.update()
+
+    def begun(task: Piece | Finish) -> None:
+        bar.set_description_str(f"{task.plan.name:>20.20}")
+
+    def note(reply: Reply) -> None:
+        if isinstance(reply.task, Finish):
+            with bar.external_write_mode():
+                report(queue.works[reply.task.plan.name].conclude(reply))
+        else:
             queue.note(reply)
-        bar.refresh()
+            bar.update()
+
+    work_off(queue, pool, bar, begun, note)
 
 
 class _Queue:
@@ -215,10 +220,12 @@ class _Queue:
         return self._pieces[self._at[slot]].popleft()
 
     def note(self, reply: Reply) -> None:
-        """Take down that a piece is done, or has failed."""
+        """Store a piece that is done; take down that one has failed."""
         work = self.works[reply.task.plan.name]
         work.missing.remove(reply.task.name)
         if reply.error:
             work.failures.append(reply)
+        else:
+            work.plan_.store.save(reply.task.name, reply.value)
         if not work.missing:
             self._finishes.append(work.finish())

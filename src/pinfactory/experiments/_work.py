@@ -1,12 +1,12 @@
 """What a process does for an experiment: compute a piece, or judge and draw what is there."""
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib import import_module
 from importlib.metadata import version
 from io import BytesIO
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -14,8 +14,10 @@ from matplotlib import rc_context
 from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.figure import Figure
 
-from ._machine import commit, n_cores, processor
-from ._storage import Folder, digest, encode, finite, write_file
+from pinfactory.sweep.processes import n_cores
+from pinfactory.sweep.store import Computed, Store, compute, digest, encode, finite, write_file
+
+from ._machine import commit, processor
 from .experiment import Experiment, Kind, Measure
 from .png import shrink_svg
 
@@ -39,7 +41,8 @@ class Plan:
     kind: Kind
     scale: str
     settings: Any
-    folder: Folder
+    folder: Path
+    store: Store
     libraries: Mapping[str, str]
 
     @property
@@ -50,7 +53,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Piece:
-    """The task to compute and store one piece."""
+    """The task to compute one piece."""
 
     plan: Plan
     name: str
@@ -70,17 +73,13 @@ def perform(task: Piece | Finish) -> Any:
     return _compute(task) if isinstance(task, Piece) else _finish(task)
 
 
-def _compute(task: Piece) -> None:
-    compute = task.plan.experiment.pieces(task.plan.settings)[task.name]
-    began, began_cpu = time.perf_counter(), time.process_time()
-    data = compute()
-    seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - began_cpu
-    task.plan.folder.save_piece(task.name, data, seconds, cpu_seconds)
+def _compute(task: Piece) -> Computed:
+    return compute(task.plan.experiment.pieces(task.plan.settings)[task.name])
 
 
 def _finish(task: Finish) -> tuple[list[Measure], float]:
     plan = task.plan
-    pieces = {name: plan.folder.piece(name) for name in task.pieces}
+    pieces = {name: plan.store.piece(name) for name in task.pieces}
     found = {name: piece for name, piece in pieces.items() if piece is not None}
     times = {key: sum(piece[key] for piece in found.values()) for key in ("seconds", "cpu_seconds")}
     if task.error:
@@ -113,7 +112,7 @@ def _write_pictures(plan: Plan, results: Mapping[str, Any]) -> tuple[str, dict[s
     if explore is not None:
         files["explore.html"] = explore(results).encode()
     for name, content in files.items():
-        write_file(plan.folder.path / name, content)
+        write_file(plan.folder / name, content)
     return claim, {name: digest(content) for name, content in files.items()}
 
 
@@ -158,8 +157,8 @@ def _write_result(
         "measures": [asdict(measure) | {"passed": measure.passed} for measure in measures],
         **times,
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-        "fingerprint": plan.folder.fingerprint,
+        "fingerprint": plan.store.fingerprint,
         "files": dict(files or {}),
         "error": error,
     }
-    write_file(plan.folder.path / "result.json", encode(finite(result), indent=1))
+    write_file(plan.folder / "result.json", encode(finite(result), indent=1))

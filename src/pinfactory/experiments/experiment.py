@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -63,15 +63,36 @@ class Measure:
         return self.ours >= self.target if self.higher_is_better else self.ours <= self.target
 
 
+# The run-time check of types knows `Self` in decorated classes only.
+S = TypeVar("S", bound="Presets")
+
+
+@dataclass(frozen=True)
+class Presets:
+    """Settings whose defaults are the full measurement, and `QUICK` what the quick one changes."""
+
+    QUICK: ClassVar[Mapping[str, Any]] = {}
+
+    @classmethod
+    def quick(cls: type[S], **changes: Any) -> S:
+        """Return the settings of `make run` and `make bench`."""
+        return cls(**{**cls.QUICK, **changes})
+
+    @classmethod
+    def paper(cls: type[S], **changes: Any) -> S:
+        """Return the full settings."""
+        return cls(**changes)
+
+
 @runtime_checkable
 class Experiment(Protocol):
     """What a module in this folder or in `benchmarks` has, to be found by `pinfactory reproduce`.
 
     `Settings` is a frozen dataclass with the class methods `quick(**changes)` and
-    `paper(**changes)`, and a field `seeds`, the number of seeds. `pieces` names the parts of the
-    work that are done, saved and resumed one by one, each a function without arguments that
-    returns plain data. Pieces run in processes of their own, several at a time. `draw` never
-    trains, and a piece never draws.
+    `paper(**changes)`, best derived from `Presets`, and a field `seeds`, the number of seeds.
+    `pieces` names the parts of the work that are done, saved and resumed one by one, each a
+    function without arguments that returns plain data. Pieces run in processes of their own,
+    several at a time. `draw` never trains, and a piece never draws.
 
     A module may also have
 

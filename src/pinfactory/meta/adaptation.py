@@ -41,7 +41,16 @@ class Unchanged(Adaptation):
         return expert
 
 
-class GradientSteps(Adaptation):
+class StepwiseAdaptation(Adaptation):
+    """A rule with a number of `steps`, which may be another after training than during it."""
+
+    def with_steps(self, steps: int) -> "StepwiseAdaptation":
+        """Return the same rule with another number of steps."""
+        rule: Any = self
+        return dataclasses.replace(rule, steps=steps)
+
+
+class GradientSteps(StepwiseAdaptation):
     """A few steps of gradient ascent on the utility of the support set.
 
     With fixed step sizes this is MAML (Finn et al. 2017), of the head alone ANIL (Raghu et al.
@@ -89,10 +98,6 @@ class GradientSteps(Adaptation):
             lambda leaf: jax.device_put(np.full(leaf.shape, np.log(rate), leaf.dtype)), adapted
         )
         return cls(log_rates, utility, steps, part, learned, first_order)
-
-    def with_steps(self, steps: int) -> "GradientSteps":
-        """Return the same rule with another number of steps."""
-        return dataclasses.replace(self, steps=steps)
 
     def __call__(self, expert: Expert, support: Samples) -> Expert:
         if self.part == "head":

@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from pinfactory import settings as check
+from pinfactory.core.compiling import bounded
 from pinfactory.core.families import Family, Gaussian
 from pinfactory.core.hierarchy import Hierarchy
 from pinfactory.core.padding import padded, padded_length
@@ -199,11 +200,13 @@ def check_finite(values: np.ndarray) -> None:
         )
 
 
+@bounded
 @eqx.filter_jit
 def _select(hierarchy: Hierarchy, support: Samples) -> Float[Array, " m"]:
     return hierarchy.select(TaskInput(support, support.x)).probs
 
 
+@bounded
 @eqx.filter_jit
 def _answers(hierarchy: Hierarchy, x: TaskInput, routing: Routing) -> Family:
     return answers(hierarchy, x, routing)

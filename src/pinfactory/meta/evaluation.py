@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from pinfactory.core.batches import Source
+from pinfactory.core.compiling import bounded
 from pinfactory.core.families import Categorical, Family, Gaussian
 from pinfactory.core.hierarchy import Decision, Hierarchy
 from pinfactory.core.information import Information, Meter, estimate_information
@@ -159,6 +160,7 @@ def decide(hierarchy: Hierarchy, source: Source, recipes: PyTree[Array]) -> Deci
     return per_query(jax.vmap(hierarchy)(TaskInput(batch.support, batch.query.x)))
 
 
+@bounded
 @eqx.filter_jit
 def _scores(
     hierarchy: Hierarchy,
@@ -173,17 +175,20 @@ def _scores(
     return jax.vmap(lambda answer, y: task_score(answer, y, unit))(found, batch.query.y)
 
 
+@bounded
 @eqx.filter_jit
 def _update(meter: Meter | None, hierarchy: Hierarchy, source: Source, recipes: PyTree) -> Meter:
     decision = decide(hierarchy, source, recipes)
     return (Meter.start(decision) if meter is None else meter).update(decision)
 
 
+@bounded
 @eqx.filter_jit
 def _report(meter: Meter) -> Information:
     return meter.report()
 
 
+@bounded
 @eqx.filter_jit
 def _overall(hierarchy: Hierarchy, source: Source, recipes: PyTree) -> Float[Array, ""]:
     decision = decide(hierarchy, source, recipes)

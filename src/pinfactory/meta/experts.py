@@ -64,7 +64,7 @@ class TaskSelector(eqx.Module):
     network: Callable[..., Float[Array, " m"]]
 
     def __call__(self, x: TaskInput, *, key: Key[Array, ""] | None = None) -> Float[Array, " m"]:
-        return self.network(self.embedding(x.support))
+        return self.network(self.embedding(x.support), key=key)
 
 
 # Log-odds that stand for certainty and still have finite logarithms.

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from pinfactory import settings as check
 from pinfactory.callbacks import fingerprint
+from pinfactory.core.compiling import bounded
 from pinfactory.core.constraints import (
     Constraints,
     Fixed,
@@ -27,17 +28,24 @@ from pinfactory.core.schedules import Schedule
 from pinfactory.core.training import Run
 from pinfactory.environment import with_library_settings
 
-from .adaptation import GradientSteps
+from .adaptation import StepwiseAdaptation
 from .build import build_hierarchy
 from .description import TaskDescription, rule_of_adaptation
 from .evaluation import Evaluation, Routing, evaluate, measure
 from .experts import MetaExpert, TaskInput
 from .loss import TaskLoss
 from .parameters import MetaSettings
-from .sampling import image_samples, sample_tasks
-from .scaling import Scale, ScaledTasks, moments
 from .shared import SharedHierarchy
-from .source import TaskBatches, TaskSource
+from .source import (
+    UNCHANGED,
+    Scale,
+    ScaledTasks,
+    TaskBatches,
+    TaskSource,
+    image_samples,
+    moments,
+    sample_tasks,
+)
 from .tasks import Episode, Samples, Tasks
 
 # A new selector of experts that share features warms up for this share of all steps.
@@ -88,7 +96,7 @@ class MetaSpecialist(MetaSettings):
             goes_on = self.warm_start and hasattr(self, "state_")
             seen = sample_tasks(tasks, seed)
             description = self._describe(seen, goes_on)
-            model = self.state_.model if goes_on else build_hierarchy(self, description, seed)
+            model = self.state_.model if goes_on else self._build(description, seed)
             learner, state = self._start(model, description, new=not goes_on)
             scaled = ScaledTasks(tasks, self.scale_)
             trained = self._train(
@@ -119,7 +127,7 @@ class MetaSpecialist(MetaSettings):
             )
         if not goes_on:
             self.input_shape_, self.n_outputs_ = shape, n_outputs
-            self.moments_ = moments(samples)
+            self.moments_ = moments(samples) if self.standardise else UNCHANGED
             x = np.asarray(self.scale_.inputs(samples.x))
             self.x_range_ = float(x.min()), float(x.max())
         description = self._description(self.scale_(seen.support))
@@ -137,6 +145,10 @@ class MetaSpecialist(MetaSettings):
             support,
         )
 
+    def _build(self, tasks: TaskDescription, seed: int) -> Hierarchy:
+        """Return an untrained hierarchy."""
+        return build_hierarchy(self, tasks, seed)
+
     def _start(
         self, model: Hierarchy, tasks: TaskDescription, *, new: bool
     ) -> tuple[Learner, State]:
@@ -152,10 +164,10 @@ class MetaSpecialist(MetaSettings):
         )
         priors = self._priors(tasks.like(model))
         rate = check.number("learning_rate", self.learning_rate, 0.0)
-        learner = Learner(loss)
+        learner, scale = Learner(loss), UtilityScale() if self.standardise else None
         state = learner.init(
             model,
-            Constraints(priors, self._warmed_resources(warmup_steps), UtilityScale()),
+            Constraints(priors, self._warmed_resources(warmup_steps), scale),
             learning_rate=Schedule.cosine_decay(rate, max_iter),
         )
         return learner, state
@@ -178,7 +190,7 @@ class MetaSpecialist(MetaSettings):
 
     def _untrained(self) -> State:
         tasks = self._description()
-        return self._start(build_hierarchy(self, tasks, 0), tasks, new=True)[1]
+        return self._start(self._build(tasks, 0), tasks, new=True)[1]
 
     # ----------------------------------------------------------------------------- evaluation
 
@@ -268,7 +280,7 @@ class MetaSpecialist(MetaSettings):
             return model.with_steps(steps)
         assert isinstance(model.experts, MetaExpert)
         rule = model.experts.adaptation
-        if not isinstance(rule, GradientSteps):
+        if not isinstance(rule, StepwiseAdaptation):
             raise ValueError(
                 "`inner_steps` must be None where experts do not adapt by gradient steps, but got "
                 f"{inner_steps!r} with adaptation={self.adaptation!r}."
@@ -276,6 +288,7 @@ class MetaSpecialist(MetaSettings):
         return eqx.tree_at(lambda h: h.experts.adaptation, model, rule.with_steps(steps))
 
 
+@bounded
 @eqx.filter_jit
 def _select(hierarchy: Hierarchy, scale: Scale, support: Samples) -> Float[Array, "n m"]:
     def one(support: Samples) -> Float[Array, " m"]:

@@ -12,7 +12,7 @@ from pinfactory.core.constraints import Scheduled
 from pinfactory.core.learning import State
 from pinfactory.core.training import Progress
 
-from .scaling import Scale
+from .source import Scale
 
 PARAMETERS = """n_experts : int, default=4
         How many experts there are. One is plain meta-learning without specialisation.
@@ -23,6 +23,9 @@ PARAMETERS = """n_experts : int, default=4
         (height, width, channels), else "mlp".
     expert_hidden : tuple of int, default=(40,)
         Hidden layers of an "mlp" expert.
+    selector : {"network", "kmeans"}, default="network"
+        How tasks come to experts: by a network that learns from the experts' free energy, or as a
+        control by fixed clusters of the embeddings.
     selector_hidden : tuple of int, default=(64,)
         Hidden layers of the selector.
     beta_selector : float or Scheduled, default=30.0
@@ -31,6 +34,9 @@ PARAMETERS = """n_experts : int, default=4
         β₂, the experts' resource.
     selector_bits, expert_bits : float, optional
         A budget in bits instead of a β, met during training.
+    expectation : {"exact", "sampled"}, default="exact"
+        Whether J is the expectation over all experts, or that of one sampled expert for each task,
+        as in the paper.
     momentum_selector, momentum_expert : float, default=0.99
         λ₂ and λ₁, the momenta of the running priors.
     max_iter : int, default=10000
@@ -39,9 +45,6 @@ PARAMETERS = """n_experts : int, default=4
         Tasks in a step.
     learning_rate : float, default=0.003
         Step size of Adam at first.
-    expectation : {"exact", "sampled"}, default="exact"
-        Whether J is the expectation over all experts, or that of one sampled expert for each task,
-        as in the paper.
     balance : float, default=0.1
         Weight of a bonus on H(M), which keeps all experts in use.
     warmup_fraction : float, optional
@@ -69,9 +72,6 @@ PARAMETERS = """n_experts : int, default=4
     filters, pool, rank : int, default=32, 5, 16
         Of convolutional experts: filters of the block, window of its average pooling, and with
         "kernel" the directions in which an expert's steps are longer.
-    selector : {"network", "kmeans"}, default="network"
-        How tasks come to experts: by a network that learns from the experts' free energy, or as a
-        control by fixed clusters of the embeddings.
     embedding : {"auto", "histogram", "set", "conv", "autoencoder"} or Embedding, default="auto"
         What the selector sees of a support set: mean targets in bins of the input (regression on
         one feature), a learned encoding of the set, or for images a convolutional encoder that
@@ -82,6 +82,9 @@ PARAMETERS = """n_experts : int, default=4
         How encodings of images are pooled over the samples of a class.
     autoencoder_iter : int, default=2000
         Training steps of the autoencoder, where there is one.
+    standardise : bool, default=True
+        Whether vectors and numerical targets are standardised, and utilities count in units of
+        their own deviation; if not, all are taken as they are.
     warm_start : bool, default=False
         Whether a second `fit` goes on from what the first has learned.
     verbose : bool, default=False
@@ -135,17 +138,18 @@ class MetaSettings(TaskLearner):
     n_experts: int = field(default=4, kw_only=False)
     expert: Any = "auto"
     expert_hidden: tuple[int, ...] = (40,)
+    selector: str = "network"
     selector_hidden: tuple[int, ...] = (64,)
     beta_selector: float | Scheduled = 30.0
     beta_expert: float | Scheduled = 30.0
     selector_bits: float | None = None
     expert_bits: float | None = None
+    expectation: str = "exact"
     momentum_selector: float = 0.99
     momentum_expert: float = 0.99
     max_iter: int = 10_000
     batch_size: int = 32
     learning_rate: float = 0.003
-    expectation: str = "exact"
     balance: float = 0.1
     warmup_fraction: float | None = None
     adaptation: str = "auto"
@@ -157,10 +161,10 @@ class MetaSettings(TaskLearner):
     filters: int = 32
     pool: int = 5
     rank: int = 16
-    selector: str = "network"
     embedding: Any = "auto"
     embedding_pool: str = "max"
     autoencoder_iter: int = 2000
+    standardise: bool = True
     warm_start: bool = False
     verbose: bool = False
     random_state: Any = None

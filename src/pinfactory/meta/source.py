@@ -1,14 +1,24 @@
-"""Tasks as a source of batches: recipes drawn on the host, built inside the training loop."""
+"""Tasks as a source of batches: recipes drawn on the host, built inside the training loop.
+
+Some training tasks are drawn before learning begins, for shapes, statistics and checks; and tasks
+are learned in standard units, so that a β and a step size mean the same whatever the data's units.
+"""
 
 from collections.abc import Sequence
+from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from pinfactory.core.batches import Source
+from pinfactory.core.compiling import bounded
 
-from .tasks import Episode, Tasks, as_episode, draw_recipes
+from .tasks import Episode, Samples, Tasks, as_episode, draw_recipes
+
+# Statistics of larger numbers overflow in single precision.
+LARGEST_PIXEL = 1e6
 
 
 class TaskSource(Source):
@@ -53,3 +63,100 @@ class TaskBatches:
     def _block(self, seed: Sequence[int], block: int) -> PyTree:
         random = np.random.default_rng([*seed, block])
         return draw_recipes(self.tasks, random, self.BLOCK * self.batch_size)
+
+
+# -------------------------------------------------------------------------- before learning
+
+
+def sample_tasks(tasks: Any, seed: int, n_tasks: int = 500) -> Episode:
+    """Return some training tasks, as host arrays with a leading axis of tasks."""
+    if not isinstance(tasks, Tasks):
+        raise TypeError(
+            "`tasks` must be a distribution of tasks with the methods `draw` and `build`, such "
+            f"as ArrayTasks(X, y, ways=2, shots=5), but got {type(tasks).__name__}."
+        )
+    recipes = draw_recipes(tasks, np.random.default_rng(seed), n_tasks)
+    seen = jax.tree.map(np.asarray, _build(TaskSource(tasks), recipes))
+    for name, samples in (("support", seen.support), ("query", seen.query)):
+        if not all(np.isfinite(part).all() for part in samples):
+            raise ValueError(f"samples of tasks must be finite, but those of a {name} set are not.")
+    return seen
+
+
+def image_samples(seen: Episode) -> Float[np.ndarray, "n ..."]:
+    """Return all images of the support sets, one after another."""
+    images = np.asarray(seen.support.x)
+    if images.ndim not in (4, 5):
+        raise ValueError(
+            "samples must be images of shape (height, width) or (height, width, channels), but "
+            f"got samples of shape {images.shape[2:]}."
+        )
+    if (largest := np.abs(images).max()) > LARGEST_PIXEL:
+        raise ValueError(
+            f"images must hold numbers of at most {LARGEST_PIXEL:g}, such as 0 to 1 or 0 to 255, "
+            f"but got {largest:g}."
+        )
+    return images.reshape(-1, *images.shape[2:])
+
+
+@bounded
+@eqx.filter_jit
+def _build(source: TaskSource, recipes: PyTree) -> Episode:
+    return source.batch(recipes)
+
+
+# --------------------------------------------------------------------------- standard units
+
+
+class Scale(eqx.Module):
+    """Mean and deviation of inputs and targets."""
+
+    x_mean: Float[Array, " d"]
+    x_deviation: Float[Array, " d"]
+    y_mean: Float[Array, " t"]
+    y_deviation: Float[Array, " t"]
+
+    def __call__(self, samples: Samples) -> Samples:
+        """Return the samples in standard units."""
+        y = samples.y
+        if np.issubdtype(y.dtype, np.floating):
+            y = (y - self.y_mean) / self.y_deviation
+        return Samples(self.inputs(samples.x), y)
+
+    def inputs(self, x: Any) -> Any:
+        """Return inputs in standard units."""
+        return (x - self.x_mean) / self.x_deviation
+
+
+# The moments of what is left in its own units.
+UNCHANGED = tuple(np.full(1, value, np.float32) for value in (0.0, 1.0, 0.0, 1.0))
+
+
+def moments(samples: Samples) -> tuple[np.ndarray, ...]:
+    """Return mean and deviation of inputs and of targets; images and class labels keep units."""
+    return (*_moments(samples.x), *_moments(samples.y))
+
+
+def _moments(values: Any) -> tuple[np.ndarray, np.ndarray]:
+    values = np.asarray(values)
+    if values.ndim != 2 or not np.issubdtype(values.dtype, np.floating):
+        return np.zeros(1, np.float32), np.ones(1, np.float32)
+    # In double precision, in which squares of large numbers do not overflow.
+    mean, deviation = values.mean(axis=0, dtype=float), values.std(axis=0, dtype=float)
+    return mean.astype(np.float32), np.where(deviation > 0, deviation, 1.0).astype(np.float32)
+
+
+class ScaledTasks(eqx.Module):
+    """Another distribution of tasks in standard units."""
+
+    tasks: Tasks
+    scale: Scale
+
+    def draw(self, random: np.random.Generator, n_tasks: int, split: str = "train") -> PyTree:
+        """Return recipes of the tasks themselves."""
+        return self.tasks.draw(random, n_tasks, split)
+
+    def build(self, recipe: PyTree[Array]) -> Episode:
+        """Return the samples in standard units."""
+        support, query = as_episode(self.tasks.build(recipe))
+        return Episode(self.scale(support), self.scale(query))

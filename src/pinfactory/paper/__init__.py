@@ -10,14 +10,28 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .agents import agent, meta_agent
+    from .committees import classifier, regressor
+    from .density import GradientMixture, mixture
+    from .tasks import TaskClassifier, TaskRegressor, few_shot, sinusoids
 
 __all__ = [
+    "GradientMixture",
+    "TaskClassifier",
+    "TaskRegressor",
     "agent",
+    "classifier",
+    "few_shot",
     "meta_agent",
+    "mixture",
+    "regressor",
+    "sinusoids",
 ]
 
 _MODULES = {
     "agents": "agent meta_agent",
+    "committees": "classifier regressor",
+    "density": "GradientMixture mixture",
+    "tasks": "TaskClassifier TaskRegressor few_shot sinusoids",
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
 

@@ -14,6 +14,7 @@ from ._container import read_manifest
 from ._errors import (
     DamagedFileError,
     MismatchError,
+    MissingFunctionError,
     ModelFileError,
     NotAModelFileError,
     NotStorableError,
@@ -22,7 +23,15 @@ from ._errors import (
 )
 from ._json import from_json, to_json
 from ._manifest import ArraySpec, Manifest
-from ._registry import Storable, check_scale, load, register, save_model, set_attributes
+from ._registry import (
+    Storable,
+    check_scale,
+    dotted_name,
+    load,
+    register,
+    save_model,
+    set_attributes,
+)
 from ._tree import load_tree, save_tree
 
 __all__ = [
@@ -30,6 +39,7 @@ __all__ = [
     "DamagedFileError",
     "Manifest",
     "MismatchError",
+    "MissingFunctionError",
     "ModelFileError",
     "NotAModelFileError",
     "NotStorableError",
@@ -38,6 +48,7 @@ __all__ = [
     "UnsupportedVersionError",
     "atomic_write",
     "check_scale",
+    "dotted_name",
     "from_json",
     "load",
     "load_tree",

@@ -25,5 +25,9 @@ class MismatchError(ModelFileError):
     """Say that a file's arrays are not those the skeleton asks for."""
 
 
+class MissingFunctionError(ModelFileError):
+    """Say that a model needs a function, such as a factory of experts, that a file cannot hold."""
+
+
 class NotStorableError(TypeError):
     """Say that a value, such as a user's function, cannot be put into a model file."""

@@ -4,6 +4,7 @@ The table is filled by the classes themselves. A file only names a kind; it can 
 class or a module to import.
 """
 
+import warnings
 from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -16,7 +17,13 @@ from pinfactory.allocation import limited
 
 from ._atomic import FilePath
 from ._container import read, write
-from ._errors import DamagedFileError, ModelFileError, NotStorableError, UnknownKindError
+from ._errors import (
+    DamagedFileError,
+    MissingFunctionError,
+    ModelFileError,
+    NotStorableError,
+    UnknownKindError,
+)
 from ._tree import fill, stored_arrays
 
 
@@ -65,6 +72,9 @@ _MODULES = {
     "MatchingNetworks": "pinfactory.baselines.metric",
     "PrototypicalNetworks": "pinfactory.baselines.metric",
     "PreTraining": "pinfactory.baselines.pretraining",
+    "paper.GradientMixture": "pinfactory.paper.density",
+    "paper.TaskClassifier": "pinfactory.paper.tasks",
+    "paper.TaskRegressor": "pinfactory.paper.tasks",
 }
 _Model = TypeVar("_Model")
 
@@ -127,7 +137,7 @@ def save_model(model: Storable, path: FilePath) -> None:
     )
 
 
-def load(path: FilePath) -> Any:
+def load(path: FilePath, **functions: Any) -> Any:
     """Load the model in a file.
 
     The class of a model of your own must be registered, which importing its module does.
@@ -135,11 +145,33 @@ def load(path: FilePath) -> Any:
     Nothing in the file is executed, and no class is looked up by a name that the file gives
     except among the registered ones.
 
+    Parameters
+    ----------
+    path
+        The file.
+    **functions
+        The settings of the model that were functions, such as `expert`: the file knows only what
+        they are called.
+
     Raises
     ------
     ModelFileError
-        `UnknownKindError` if no class of this kind is registered, another subclass if the file
-        is not sound or does not describe such a model.
+        `UnknownKindError` if no class of this kind is registered, `MissingFunctionError` if a
+        function has to be given, another subclass if the file is not sound or does not describe
+        such a model.
+
+    Examples
+    --------
+    >>> import os, tempfile, numpy as np, pinfactory
+    >>> from pinfactory import networks
+    >>> def small(inputs, outputs, *, key):
+    ...     return networks.mlp(inputs, outputs, (4,), networks.tanh, key=key)
+    >>> X = np.random.default_rng(0).normal(size=(100, 2))
+    >>> model = pinfactory.SpecialistRegressor(2, expert=small, max_iter=50, random_state=0)
+    >>> path = os.path.join(tempfile.mkdtemp(), "model.pin")
+    >>> model.fit(X, X[:, 0] * X[:, 1]).save(path)
+    >>> pinfactory.load(path, expert=small).predict(X).shape
+    (100,)
     """
     manifest, arrays = read(path)
     if manifest.kind in _MODULES:
@@ -151,12 +183,13 @@ def load(path: FilePath) -> Any:
         )
     if strange := _not_finite(_classes[manifest.kind], arrays):
         raise DamagedFileError(f"{path}: {strange} must hold finite numbers of moderate size")
+    meta = _supplied(path, manifest.meta, functions)
     try:
         # Settings that ask for more than the file holds cannot be those of its model.
         most = SPARE + SHARE * sum(array.size for array in arrays.values())
         with limited(most), np.errstate(all="ignore"):
             return _classes[manifest.kind]._from_file(
-                manifest.meta, lambda like: fill(path, manifest, arrays, like)
+                meta, lambda like: fill(path, manifest, arrays, like)
             )
     except ModelFileError:
         raise
@@ -164,6 +197,44 @@ def load(path: FilePath) -> Any:
         raise DamagedFileError(
             f"{path} must describe a {manifest.kind!r}, but building it fails: {error!r}"
         ) from error
+
+
+def dotted_name(function: Any) -> str:
+    """Return what a function, class or object with a call is called, with its module."""
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+def _supplied(path: FilePath, meta: Any, functions: Mapping[str, Any]) -> Any:
+    """Return plain values in which settings that are functions are those that were given."""
+    params = meta.get("params") if isinstance(meta, dict) else None
+    params = params if isinstance(params, dict) else {}
+    wanted = {
+        name: value["function"]
+        for name, value in params.items()
+        if isinstance(value, dict) and value.keys() == {"function"}
+    }
+    if extra := sorted(functions.keys() - wanted.keys()):
+        raise ValueError(
+            f"load must be given functions for {sorted(wanted)}, the settings of {path} that are "
+            f"functions, but got {extra}; change other settings with set_params"
+        )
+    if missing := sorted(wanted.keys() - functions.keys()):
+        told = ", ".join(f"{name}={wanted[name]}" for name in missing)
+        raise MissingFunctionError(
+            f"{path} holds a model that was made with {told}, and a file holds no code: import "
+            f"what it was made with and call load(path, {missing[0]}=…)"
+        )
+    for name, function in functions.items():
+        if not callable(function):
+            raise ValueError(f"`{name}` must be a function, but got {function!r}.")
+        if dotted_name(function) != wanted[name]:
+            warnings.warn(
+                f"{path} was made with {name}={wanted[name]}, but is loaded with "
+                f"{dotted_name(function)}; if that is not the same function, answers differ.",
+                stacklevel=3,
+            )
+    return meta | {"params": params | dict(functions)} if functions else meta
 
 
 def set_attributes(

@@ -9,10 +9,8 @@ from .style import GREY, INK, expert_colours, new_axes, tidy
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from pinfactory.estimators import RateUtilityCurve
 
-
-def draw_curve(curve: "RateUtilityCurve", ax: "Axes | None" = None) -> "Axes":
+def draw_curve(curve: Any, ax: "Axes | None" = None) -> "Axes":
     """Draw the score against the bits of both stages: single trainings, their means, the frontier.
 
     The frontier joins the settings that no other beats with fewer bits.

@@ -88,7 +88,7 @@ class DensityDisplay:
         axes = [reach(columns[:, i], grid_resolution) for i in chosen]
         mesh = np.meshgrid(*axes)
         asked = np.column_stack([values.ravel() for values in mesh])
-        density = np.exp(estimator.mixture_.marginal_log_density(asked, chosen))
+        density = np.exp(estimator.state_.marginal_log_density(asked, chosen))
         return cls(
             grid=axes,
             density=density.reshape(mesh[0].shape),

@@ -1,10 +1,17 @@
 """Which features a picture shows, and how far it reaches."""
 
 import numbers
+from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+import narwhals as nw
 import numpy as np
+
+from pinfactory.tables import Column, Encoding
+
+# More categories than this crowd an axis.
+MOST_LEVELS = 12
 
 
 def feature_names(estimator: Any, n_features: int) -> list[str]:
@@ -31,3 +38,89 @@ def reach(values: np.ndarray, resolution: int) -> np.ndarray:
     low, high = values.min(), values.max()
     margin = 0.08 * (high - low) or 1.0
     return np.linspace(low - margin, high + margin, resolution)
+
+
+class FrameSlice(NamedTuple):
+    """A slice through the space of a data frame, at a real row.
+
+    Attributes
+    ----------
+    asked
+        The frame to ask about, one row for each point of the grid.
+    shape
+        Points along each axis of the grid.
+    drawn
+        Which rows of the user's frame can be drawn.
+    picture
+        Arguments of the picture: grid, points, names, ticks and note.
+    """
+
+    asked: Any
+    shape: tuple[int, ...]
+    drawn: np.ndarray
+    picture: dict[str, Any]
+
+
+def slice_of_frame(
+    estimator: Any, X: Any, features: Sequence[int | str] | None, resolution: int
+) -> FrameSlice:
+    """Return the grid of one or two columns through the row that is nearest to all medians."""
+    encoding, frame = estimator.encoding_, nw.from_native(X, eager_only=True)
+    usable = [c for c in encoding.columns if c.kind != "left out" and not c.part]
+    names = [column.name for column in usable]
+    if features is None:
+        rules = getattr(estimator, "rules_", ())
+        asked = Counter(name for rule in rules for name in rule.asked if name in names)
+        first = [w.column for rule in rules for w in rule.weights[:1]]
+        ranked = [*(name for name, _ in asked.most_common()), *first, *names]
+        features = [name for name in dict.fromkeys(ranked) if name in names][:2]
+    columns = [usable[i] for i in feature_indices(features, names)]
+    values = [column.read(frame[column.name]) for column in columns]
+    axes, ticks, points = zip(*(map(_axis, columns, values, [resolution] * 2)), strict=True)
+    mesh = np.meshgrid(*axes)
+    typical = _typical_row(encoding, X)
+    asked_frame = frame[[typical] * mesh[0].size]
+    for column, places, levels in zip(columns, mesh, ticks, strict=True):
+        chosen: Any = places.ravel()
+        if column.kind == "boolean":
+            chosen = chosen > 0.5
+        elif levels:
+            chosen = [levels[int(i)] for i in chosen]
+        series = nw.new_series(column.name, chosen, backend=frame.implementation)
+        asked_frame = asked_frame.with_columns(series.alias(column.name))
+    drawn = np.flatnonzero(np.isfinite(points).all(axis=0))
+    note = "the other columns as in the most typical row" if len(usable) > len(columns) else ""
+    picture = {
+        "grid": list(axes),
+        "points": np.stack(points, axis=1)[drawn],
+        "names": [column.name for column in columns],
+        "ticks": [*ticks, None],
+        "note": note,
+    }
+    return FrameSlice(asked_frame.to_native(), mesh[0].shape, drawn, picture)
+
+
+def _axis(
+    column: Column, values: np.ndarray, resolution: int
+) -> tuple[np.ndarray, tuple[str, ...] | None, np.ndarray]:
+    """Return the grid of a column, names of its categories, and where rows are on it.
+
+    Rows of one category are spread a little, so that they can be told apart.
+    """
+    spread = 0.3 * np.sin(np.arange(len(values)))
+    if column.kind == "boolean":
+        return np.arange(2.0), ("False", "True"), values + spread
+    if column.kind == "category":
+        levels = column.levels[:MOST_LEVELS]
+        place = {level: float(i) for i, level in enumerate(levels)}
+        rows = np.asarray([place.get(value, np.nan) for value in values.tolist()])
+        return np.arange(len(levels), dtype=float), levels, rows + spread
+    known = values[np.isfinite(values)]
+    low, high = np.quantile(known, (0.005, 0.995))
+    return reach(known[(known >= low) & (known <= high)], resolution), None, values
+
+
+def _typical_row(encoding: Encoding, X: Any) -> int:
+    numbers = encoding.transform(X)
+    distance = np.abs(numbers - np.median(numbers, axis=0)) / (numbers.std(axis=0) + 1e-12)
+    return int(distance.sum(axis=1).argmin())

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from sklearn.base import is_classifier, is_regressor
 from sklearn.utils.validation import check_is_fitted
 
-from ._grid import feature_indices, feature_names, reach
+from ._grid import feature_indices, feature_names, reach, slice_of_frame
 from .style import GREY, INK, expert_colours, figure_of, new_axes, tidy
 
 if TYPE_CHECKING:
@@ -46,6 +46,10 @@ class PartitionDisplay:
         Labels of a classifier.
     note : str
         What a reader should know, written above the picture.
+    ticks : one or two sequences of str, or None
+        Names of the categories along an axis, whose grid then counts them.
+    target : str
+        Name of what is predicted.
 
     Attributes
     ----------
@@ -69,6 +73,8 @@ class PartitionDisplay:
         names: list[str],
         classes: np.ndarray | None,
         note: str,
+        ticks: "Sequence[Sequence[str] | None]" = (None, None),
+        target: str = "target",
     ) -> None:
         self.grid = grid
         self.responsibilities = responsibilities
@@ -80,6 +86,8 @@ class PartitionDisplay:
         self.names = names
         self.classes = classes
         self.note = note
+        self.ticks = ticks
+        self.target = target
 
     @classmethod
     def from_estimator(
@@ -103,14 +111,30 @@ class PartitionDisplay:
         y : array-like, optional
             Their labels or targets.
         features : one or two of int or str, optional
-            Which features to show; the first two (or the only one) by default. The others are
-            held at their median.
+            Which features to show. The first two (or the only one) by default, or for a data frame
+            those that the rules ask about most. The others are held at their median, or for a data
+            frame with categories at the values of the row nearest to all medians.
         grid_resolution : int, default=200
             Number of points along a feature.
         ax : matplotlib Axes, optional
             Axes to draw on; a new figure by default.
         """
         check_is_fitted(estimator)
+        encoding = getattr(estimator, "encoding_", None)
+        if encoding is not None and not encoding.is_plain:
+            given = slice_of_frame(estimator, X, features, grid_resolution)
+            return cls(
+                responsibilities=np.asarray(estimator.responsibilities(given.asked)).reshape(
+                    *given.shape, -1
+                ),
+                curves=_answers(estimator, given.asked, given.shape),
+                y=None if y is None else np.asarray(y)[given.drawn],
+                owners=np.asarray(estimator.assign(X))[given.drawn],
+                shares=np.asarray(estimator.responsibilities(X)).mean(axis=0),
+                classes=estimator.classes_ if is_classifier(estimator) else None,
+                target=estimator.target_name_ or "target",
+                **given.picture,
+            ).plot(ax=ax)
         columns = np.asarray(X, float)
         names = feature_names(estimator, columns.shape[1])
         chosen = feature_indices(features, names)
@@ -142,10 +166,15 @@ class PartitionDisplay:
         self.figure_ = figure_of(self.ax_)
         if len(self.grid) == 2:
             self._draw_plane()
-        elif "mean" in self.curves:
+        elif "mean" in self.curves and not self.ticks[0]:
             self._draw_line()
         else:
             self._draw_shares()
+        for axis, names in zip((self.ax_.xaxis, self.ax_.yaxis), self.ticks, strict=False):
+            if names:
+                axis.set_ticks(range(len(names)), list(names))
+        if self.ticks[0]:
+            self.ax_.tick_params(axis="x", labelrotation=30)
         self._add_legend()
         if self.note:
             self.ax_.set_title(self.note, loc="left", fontsize=9, color=GREY)
@@ -178,21 +207,24 @@ class PartitionDisplay:
         return (1.0 - _WHITE) * self._colours + _WHITE
 
     def _draw_plane(self) -> None:
-        ax, (first, second) = self.ax_, self.grid
+        ax, smooth = self.ax_, not any(self.ticks)
+        (left, right), (low, high) = map(_limits, self.grid, self.ticks)
         ax.imshow(
             np.clip(self.responsibilities @ self._pale, 0.0, 1.0),
-            extent=(first[0], first[-1], second[0], second[-1]),
+            extent=(left, right, low, high),
             origin="lower",
             aspect="auto",
-            interpolation="bilinear",
+            interpolation="bilinear" if smooth else "nearest",
         )
-        if "proba" in self.curves:
+        if not smooth:
+            pass  # lines between categories would mean nothing
+        elif "proba" in self.curves:
             self._draw_boundary()
         elif "mean" in self.curves:
             self._draw_contours()
         self._draw_samples()
         ax.set(xlabel=self.names[0], ylabel=self.names[1])
-        ax.set(xlim=(first[0], first[-1]), ylim=(second[0], second[-1]))
+        ax.set(xlim=(left, right), ylim=(low, high))
 
     def _draw_boundary(self) -> None:
         """Draw where two classes are equally probable, and no third is more so."""
@@ -225,7 +257,7 @@ class PartitionDisplay:
             values = self.y.reshape(len(self.y), -1)[:, 0]
             dots = self.ax_.scatter(x, y, c=values, cmap="Greys", **style)
             self.figure_.colorbar(
-                dots, ax=self.ax_, label="target", location="bottom", shrink=0.5, aspect=30
+                dots, ax=self.ax_, label=self.target, location="bottom", shrink=0.5, aspect=30
             )
         else:
             for i, label in enumerate(self.classes):
@@ -259,22 +291,35 @@ class PartitionDisplay:
             )
         margin = 0.06 * (high.max() - low.min())
         ax.set(xlim=(x[0], x[-1]), ylim=(low.min() - margin, high.max() + margin))
-        ax.set(xlabel=self.names[0], ylabel="target")
+        ax.set(xlabel=self.names[0], ylabel=self.target)
         tidy(ax)
 
     def _draw_shares(self) -> None:
         """Draw p(m|x) as stacked areas, and the probabilities of a classifier's classes."""
         ax, (x,) = self.ax_, self.grid
-        ax.stackplot(
-            x, self.responsibilities.T, colors=[tuple(colour) for colour in self._pale], lw=0
-        )
+        colours = [tuple(colour) for colour in self._pale]
+        if self.ticks[0]:
+            below = np.cumsum(self.responsibilities, axis=1) - self.responsibilities
+            for share, start, colour in zip(self.responsibilities.T, below.T, colours, strict=True):
+                ax.bar(x, share, 0.9, bottom=start, color=colour)
+        else:
+            ax.stackplot(x, self.responsibilities.T, colors=colours, lw=0)
         if self.classes is not None:
             shown = list(enumerate(self.classes))[1 if len(self.classes) == 2 else 0 :]
             for (k, label), style in zip(shown, itertools.cycle(("-", "--", ":", "-."))):
                 proba = self.curves["proba"][:, k]
                 ax.plot(x, proba, color=INK, lw=1.6, ls=style, label=f"p(class {label})")
-        ax.plot(self.points[:, 0], np.full(len(self.points), 0.01), "|", color=INK, ms=8, mew=0.5)
-        ax.set(xlim=(x[0], x[-1]), ylim=(0, 1), xlabel=self.names[0], ylabel="probability")
+        if not self.ticks[0]:
+            here = np.full(len(self.points), 0.01)
+            ax.plot(self.points[:, 0], here, "|", color=INK, ms=8, mew=0.5)
+        left, right = _limits(x, self.ticks[0])
+        ax.set(xlim=(left, right), ylim=(0, 1), xlabel=self.names[0], ylabel="probability")
+
+
+def _limits(grid: np.ndarray, ticks: Any) -> tuple[float, float]:
+    """Return the ends of an axis; a category reaches half a step to either side."""
+    margin = 0.5 if ticks else 0.0
+    return grid[0] - margin, grid[-1] + margin
 
 
 def _answers(estimator: Any, X: Any, shape: tuple[int, ...]) -> dict[str, np.ndarray]:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from pinfactory.experiments import Kind, Listing, read_checked, read_result, write_file
-
-from ._format import duration, number
+from pinfactory.experiments import Kind, Listing, read_checked, read_result
+from pinfactory.formats import duration, number, quantity
+from pinfactory.sweep.store import write_file
 
 _HERE = Path(__file__).parent
 # What may stand in a data address as it is; line breaks, quotes, %, & and # may not.
@@ -100,12 +100,25 @@ def write_page(out: Path, listings: Sequence[Listing]) -> Path:
     listings
         All experiments, in the order of the page. Benchmarks that were not run are left out.
     """
+    entries = [_entry(out, listing) for listing in listings]
+    entries = [entry for entry in entries if entry.result or entry.kind == "figure"]
+    page = render(
+        "page.html.j2",
+        entries=entries,
+        opening=next((entry for entry in entries if entry.opening), None),
+        measures=[m for entry in entries for m in entry.result.get("measures", [])],
+    )
+    path = out / "index.html"
+    write_file(path, page)
+    return path
+
+
+def render(template: str, **values: Any) -> bytes:
+    """Fill a template; everything that is not markup by its type is escaped."""
     try:
         from jinja2 import Environment, FileSystemLoader, StrictUndefined
     except ImportError as error:
         raise ImportError("The page needs pip install 'pinfactory[report]'.") from error
-    entries = [_entry(out, listing) for listing in listings]
-    entries = [entry for entry in entries if entry.result or entry.kind == "figure"]
     jinja = Environment(
         loader=FileSystemLoader(_HERE),
         autoescape=True,
@@ -113,17 +126,9 @@ def write_page(out: Path, listings: Sequence[Listing]) -> Path:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    jinja.filters |= {"number": number, "duration": duration, "prose": prose}
-    page = jinja.get_template("page.html.j2").render(
-        entries=entries,
-        opening=next((entry for entry in entries if entry.opening), None),
-        measures=[m for entry in entries for m in entry.result.get("measures", [])],
-        made=datetime.now(UTC),
-        version=version("pinfactory"),
-    )
-    path = out / "index.html"
-    write_file(path, page.encode())
-    return path
+    jinja.filters |= {"number": number, "duration": duration, "prose": prose, "quantity": quantity}
+    values |= {"made": datetime.now(UTC), "version": version("pinfactory")}
+    return jinja.get_template(template).render(**values).encode()
 
 
 def _entry(out: Path, listing: Listing) -> Entry:

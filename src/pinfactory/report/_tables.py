@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ._format import number
+from pinfactory.formats import number
 
 # A table as rows of text; the first row is its head.
 Cells = list[list[str]]

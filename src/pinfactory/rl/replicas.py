@@ -2,12 +2,14 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tqdm.auto import tqdm
 
 from pinfactory.callbacks import Callbacks, as_callbacks
+from pinfactory.sweep.running import gather
 
 from .agent import SpecialistAgent
 
@@ -23,13 +25,16 @@ def train_agents(
     tensorboard_log: str | Path | None = None,
     checkpoint: str | Path | None = None,
     report_every: int = 20_000,
+    jobs: int | None = None,
+    scheduler: Any = None,
     progress_bar: bool = False,
     **settings: Any,
 ) -> list[SpecialistAgent]:
     """Train an agent for every entry of `grid` and every seed, with one compiled program.
 
-    They train one after the other: a single agent nearly fills a core, side by side they would be
-    15 % faster there and need a program of their own for every number of replicas.
+    They train one after the other in this process, or one in each of several processes: a single
+    agent nearly fills a core, side by side in one program they would be 15 % faster there and need
+    a program of their own for every number of replicas.
 
     Parameters
     ----------
@@ -46,8 +51,15 @@ def train_agents(
         Returns further callbacks for an agent, such as its `EvalCallback`.
     tensorboard_log, checkpoint
         Directories that get logs `agent_0` … and checkpoints `agent_0.pin` … of the agents.
-    report_every, progress_bar
-        As of `learn`; the bar counts agents.
+    report_every
+        As of `learn`.
+    jobs
+        Number of local processes; all is done in this one by default. In others callbacks are
+        copies: what they gather stays there, and `history_` comes back with the agents.
+    scheduler
+        A Dask scheduler, or an executor of `concurrent.futures`, as of `pinfactory.sweep.sweep`.
+    progress_bar
+        Whether to show one; it counts agents.
 
     Returns
     -------
@@ -58,17 +70,35 @@ def train_agents(
     sizes = [each.get("n_experts", settings.get("n_experts", default)) for each in grid]
     shared = {"capacity": max(sizes)} | settings
     chosen = [{**shared, **changes, "seed": seed} for changes in grid for seed in seeds]
-    agents = []
-    for number, own in enumerate(tqdm(chosen, desc="agents", disable=not progress_bar)):
-        name = f"agent_{number}"
-        log = None if tensorboard_log is None else Path(tensorboard_log) / name
-        agent = SpecialistAgent(env, tensorboard_log=log, **own)
-        further = None if make_callbacks is None else make_callbacks(agent)
-        agent.learn(
-            total_timesteps,
-            [*as_callbacks(callbacks), *as_callbacks(further)],
-            checkpoint=None if checkpoint is None else Path(checkpoint) / f"{name}.pin",
-            report_every=report_every,
+    training = _Training(
+        env, total_timesteps, callbacks, make_callbacks, tensorboard_log, checkpoint, report_every
+    )
+    tasks = list(enumerate(chosen))
+    if jobs is None and scheduler is None:
+        return [training(task) for task in tqdm(tasks, desc="agents", disable=not progress_bar)]
+    return gather(training, tasks, jobs=jobs, scheduler=scheduler, verbose=progress_bar)
+
+
+@dataclass(frozen=True)
+class _Training:
+    """Trains an agent, given its number and its settings."""
+
+    env: Any
+    total_timesteps: int
+    callbacks: Callbacks
+    make_callbacks: Callable[[SpecialistAgent], Callbacks] | None
+    tensorboard_log: str | Path | None
+    checkpoint: str | Path | None
+    report_every: int
+
+    def __call__(self, task: tuple[int, dict[str, Any]]) -> SpecialistAgent:
+        name = f"agent_{task[0]}"
+        log = None if self.tensorboard_log is None else Path(self.tensorboard_log) / name
+        agent = SpecialistAgent(self.env, tensorboard_log=log, **task[1])
+        further = None if self.make_callbacks is None else self.make_callbacks(agent)
+        return agent.learn(
+            self.total_timesteps,
+            [*as_callbacks(self.callbacks), *as_callbacks(further)],
+            checkpoint=None if self.checkpoint is None else Path(self.checkpoint) / f"{name}.pin",
+            report_every=self.report_every,
         )
-        agents.append(agent)
-    return agents

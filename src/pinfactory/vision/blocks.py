@@ -89,15 +89,18 @@ class OneBlock(eqx.Module):
         """How many features an image has."""
         return self.centre.shape[-1]
 
-    def raw(self, images: Float[Array, "..."]) -> Float[Array, "*n f"]:
-        """Return the pooled outputs of the block, before centring and scaling."""
+    def active(self, images: Float[Array, "..."]) -> Float[Array, "*n a b f"]:
+        """Return the outputs of convolution, normalisation and ReLU."""
         mean, covariance = jax.lax.stop_gradient((self.patch_mean, self.patch_covariance))
         variance = jnp.sum(self.weight * (covariance @ self.weight), axis=0)
         scale = self.gain / jnp.sqrt(variance + EPSILON)
         weight = self.weight * scale
         outputs = product(patches(with_channels(images, self.shape), 3, 2), weight)
-        active = jax.nn.relu(outputs + (self.shift - mean @ weight))
-        pooled = average_pool(active, self.pool, 2)
+        return jax.nn.relu(outputs + (self.shift - mean @ weight))
+
+    def raw(self, images: Float[Array, "..."]) -> Float[Array, "*n f"]:
+        """Return the pooled outputs of the block, before centring and scaling."""
+        pooled = average_pool(self.active(images), self.pool, 2)
         return pooled.reshape(*pooled.shape[:-3], -1)
 
     def __call__(

@@ -8,20 +8,44 @@ import pytest
 from matplotlib.figure import Figure
 
 from pinfactory.experiments import discover
-from pinfactory.experiments._storage import encode
+from pinfactory.sweep.store import encode
 
 SMALLEST = {
     "density_peers": {"seeds": 1, "sets": ("iris",), "n_folds": 2},
     "density_speed": {"seeds": 1, "rows": 3000, "repeats": 1},
+    "env_steps": {"seeds": 1, "n_envs": 2, "our_steps": 20, "their_steps": 20},
     "fit_speed": {"seeds": 1, "steps": 300, "loop_steps": 5},
     "large_tables": {"seeds": 1, "rows": (3000,), "n_experts": (2,)},
     "maml_speed": {"seeds": 1, "chunks": 2, "loop_steps": 1, "n_experts": (2,)},
+    "meta_rl_variants": {
+        "seeds": 1,
+        "variants": ("GRU",),
+        "families": (),
+        "probe_steps": (1,),
+        "iterations": 2,
+        "n_tasks": 4,
+        "max_steps": 20,
+        "n_judged": 4,
+    },
+    "omniglot_choices": {"methods": (), "n_experts": 2, "committee_steps": 20, "n_tasks": 50},
+    "omniglot_speed": {"seeds": 1, "shots": (1,), "chunks": 1},
+    "omniglot_ways": {"learners": ("MAML, 5 classes",), "share": 0.001, "n_tasks": 10},
     "real_tables": {
         "seeds": 1,
         "tables": ("Hitters",),
         "methods": ("8 linear experts", "one line"),
     },
+    "rl_speed": {
+        "seeds": 1,
+        "turns": 1,
+        "our_steps": 4096,
+        "their_steps": 2048,
+        "n_episodes": 4,
+        "limit": 8192,
+    },
     "sinusoid_peers": {"seeds": 1, "steps": 20, "rules": ("none",), "n_experts": (2,)},
+    "sweep_speed": {"kinds": ("committees",), "trainings": 4, "steps": 20, "tasks": 20},
+    "swing_up_controls": {"seeds": 1},
     "synthetic_tasks": {"seeds": 1, "n_experts": (1,)},
     "table_peers": {"seeds": 1, "tables": ("iris", "diabetes")},
 }
@@ -37,6 +61,8 @@ def test_a_benchmark_runs_from_pieces_to_picture(name):
     module = import_module(f"pinfactory.experiments.benchmarks.{name}")
     for package in getattr(module, "REQUIRES", ()):
         pytest.importorskip(package)
+    if getattr(module, "lacks", str)():
+        pytest.skip(module.lacks())
     settings = module.Settings.quick(**SMALLEST[name])
     results = {piece: compute() for piece, compute in module.pieces(settings).items()}
     encode(results)

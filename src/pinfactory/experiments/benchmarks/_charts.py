@@ -40,5 +40,8 @@ def draw_measures(measures: Sequence[Measure], *, log: Sequence[str] = ()) -> Fi
         unit = f" in {rows[0].unit}" if rows[0].unit not in ("", "×") else ""
         headline(axes, quantity + unit)
         tidy(axes)
-    figure.supxlabel("mean and deviation; red: what we promise", fontsize=10, color=GREY)
+    told = ["mean and deviation" if any(m.spread is not None for m in measures) else "one value"]
+    if any(m.target is not None for m in measures):
+        told.append("red: what we promise")
+    figure.supxlabel("; ".join(told), fontsize=10, color=GREY)
     return figure

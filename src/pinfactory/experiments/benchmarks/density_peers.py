@@ -4,13 +4,13 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from matplotlib.figure import Figure
 from sklearn.model_selection import KFold
 
-from pinfactory.experiments.experiment import Measure, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results
 
 from ._charts import draw_measures
 from ._densities import MODELS, OURS, SETS
@@ -23,22 +23,14 @@ and everything else at its default.
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Presets):
     """Sets and folds; a seed draws the samples where they are drawn, and the folds."""
 
     seeds: int = 3
     sets: tuple[str, ...] = tuple(SETS)
     n_folds: int = 5
 
-    @classmethod
-    def quick(cls, **changes: Any) -> "Settings":
-        """Return one seed; its five folds give the spread."""
-        return cls(**{"seeds": 1} | changes)
-
-    @classmethod
-    def paper(cls, **changes: Any) -> "Settings":
-        """Return three seeds."""
-        return cls(**changes)
+    QUICK: ClassVar[Mapping[str, Any]] = {"seeds": 1}
 
 
 def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:

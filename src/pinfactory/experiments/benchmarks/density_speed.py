@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from pinfactory.experiments.experiment import Measure, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results
 from pinfactory.experiments.synthetic_data import four_gaussians
 
 from ._charts import draw_measures
@@ -34,22 +34,14 @@ _SMALL: dict[str, tuple[Callable[[], np.ndarray], int]] = {
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Presets):
     """How many turns, and how large the large set is."""
 
     seeds: int = 40
     rows: int = 1_000_000
     repeats: int = 3
 
-    @classmethod
-    def quick(cls, **changes: Any) -> "Settings":
-        """Return fewer turns and rows."""
-        return cls(**{"seeds": 10, "rows": 200_000, "repeats": 2} | changes)
-
-    @classmethod
-    def paper(cls, **changes: Any) -> "Settings":
-        """Return 40 turns and a million rows."""
-        return cls(**changes)
+    QUICK: ClassVar[Mapping[str, Any]] = {"seeds": 10, "rows": 200_000, "repeats": 2}
 
 
 def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:

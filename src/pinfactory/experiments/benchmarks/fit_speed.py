@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from sklearn.datasets import make_circles
 
 from pinfactory import SpecialistClassifier
-from pinfactory.experiments.experiment import Measure, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results
 
 from ._charts import draw_measures
 
@@ -30,22 +30,14 @@ _TARGETS = {_ONE: 50.0, _TEN: 100.0}
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Presets):
     """How often all take their turn, and how long."""
 
     seeds: int = 5
     steps: int = 10_000
     loop_steps: int = 500
 
-    @classmethod
-    def quick(cls, **changes: Any) -> "Settings":
-        """Return three turns."""
-        return cls(**{"seeds": 3} | changes)
-
-    @classmethod
-    def paper(cls, **changes: Any) -> "Settings":
-        """Return five turns."""
-        return cls(**changes)
+    QUICK: ClassVar[Mapping[str, Any]] = {"seeds": 3}
 
 
 def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:

@@ -5,13 +5,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from pinfactory import SpecialistClassifier
-from pinfactory.experiments.experiment import Measure, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results
 
 from ._charts import draw_measures
 from ._processes import in_new_process
@@ -29,23 +29,18 @@ _FEATURES, _BATCH = 20, 256
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Presets):
     """Sizes, and how often each is measured."""
 
     seeds: int = 3
     rows: tuple[int, ...] = (125_000, 250_000, 500_000, 1_000_000)
     n_experts: tuple[int, ...] = (1, 4, 16, 64, 256, 1024)
 
-    @classmethod
-    def quick(cls, **changes: Any) -> "Settings":
-        """Return smaller tables."""
-        small = {"rows": (125_000, 250_000, 500_000), "n_experts": (1, 16, 256)}
-        return cls(**small | changes)
-
-    @classmethod
-    def paper(cls, **changes: Any) -> "Settings":
-        """Return all sizes."""
-        return cls(**changes)
+    # Smaller tables.
+    QUICK: ClassVar[Mapping[str, Any]] = {
+        "rows": (125_000, 250_000, 500_000),
+        "n_experts": (1, 16, 256),
+    }
 
 
 def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:

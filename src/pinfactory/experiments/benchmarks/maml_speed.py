@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from pinfactory.core.training import Callback, Progress, Run
-from pinfactory.experiments.experiment import Measure, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results
 from pinfactory.meta import MetaSpecialistRegressor
 from pinfactory.meta.tasks import Sinusoids
 
@@ -33,7 +33,7 @@ _NETWORKS = {"one hidden layer": (40,), "two hidden layers": (40, 40)}
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Presets):
     """How often both take their turn, and how long."""
 
     seeds: int = 3
@@ -41,15 +41,7 @@ class Settings:
     chunks: int = 7
     n_experts: tuple[int, ...] = (4, 16)
 
-    @classmethod
-    def quick(cls, **changes: Any) -> "Settings":
-        """Return shorter turns."""
-        return cls(**{"chunks": 4} | changes)
-
-    @classmethod
-    def paper(cls, **changes: Any) -> "Settings":
-        """Return longer turns."""
-        return cls(**changes)
+    QUICK: ClassVar[Mapping[str, Any]] = {"chunks": 4}
 
 
 def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from matplotlib.figure import Figure
 
-from pinfactory.experiments.experiment import Measure, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results
 from pinfactory.experiments.style import counted
 from pinfactory.meta import MetaSpecialistRegressor
 from pinfactory.meta.tasks import Sinusoids
@@ -28,7 +28,7 @@ _RATES = (0.03, 0.1, 0.3)
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Presets):
     """Points of a curve, steps, and numbers of experts."""
 
     seeds: int = 3
@@ -37,16 +37,7 @@ class Settings:
     rules: tuple[str, ...] = ("last_layer", "none", "gradient")
     n_experts: tuple[int, ...] = (1, 2, 4, 8, 16)
 
-    @classmethod
-    def quick(cls, **changes: Any) -> "Settings":
-        """Return shorter trainings of fewer committees."""
-        small: dict[str, Any] = {"seeds": 2, "steps": 1000, "n_experts": (1, 4, 16)}
-        return cls(**small | changes)
-
-    @classmethod
-    def paper(cls, **changes: Any) -> "Settings":
-        """Return all committees, 3,000 steps."""
-        return cls(**changes)
+    QUICK: ClassVar[Mapping[str, Any]] = {"seeds": 2, "steps": 1000, "n_experts": (1, 4, 16)}
 
 
 def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from matplotlib.figure import Figure
 
 from pinfactory import SpecialistClassifier
-from pinfactory.experiments.experiment import Measure, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results
 from pinfactory.experiments.style import counted
 from pinfactory.experiments.synthetic_data import COMMITTEE, TASKS, classification
 
@@ -25,21 +25,13 @@ _TARGETS = {"circles": 0.98, "blobs": 0.98, "moons": 0.93}
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Presets):
     """Tasks and committees."""
 
     seeds: int = 10
     n_experts: tuple[int, ...] = (1, 2, 4)
 
-    @classmethod
-    def quick(cls, **changes: Any) -> "Settings":
-        """Return fewer seeds."""
-        return cls(**{"seeds": 3} | changes)
-
-    @classmethod
-    def paper(cls, **changes: Any) -> "Settings":
-        """Return ten seeds, as published."""
-        return cls(**changes)
+    QUICK: ClassVar[Mapping[str, Any]] = {"seeds": 3}
 
 
 def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from pinfactory.experiments.experiment import Results
 from pinfactory.experiments.style import GREY, PALETTE, headline, new_figure, over_seeds, tidy
+from pinfactory.plotting import expert_colours
 
 # Parameters of tasks whose experts are shown.
 SHOWN = ("control_sign", "gravity", "gear")
@@ -114,17 +115,18 @@ def _draw_information(axes: Axes, agents: Mapping[int, list[Mapping[str, Any]]])
 def _draw_partition(axes: Axes, name: str, partition: Mapping[str, Any]) -> None:
     shares = np.array(partition["shares"])
     bottom = np.zeros(len(shares))
-    colours = (*PALETTE[1:], *("#999999", "#F0E442", "#882255", "#44AA99", "#332288") * 2)
-    for expert in range(shares.shape[1]):
+    for expert, colour in enumerate(expert_colours(shares.shape[1])):
         axes.bar(
-            range(len(shares)), shares[:, expert], 0.95, bottom=bottom,
-            color=colours[expert % len(colours)],
+            range(len(shares)), shares[:, expert], 0.95, bottom=bottom, color=colour,
+            label=f"expert {expert}",
         )  # fmt: skip
         bottom = bottom + shares[:, expert]
     axes.set_xticks(range(len(shares)), [f"{middle:.3g}" for middle in partition["middle"]])
     axes.set(xlabel=name.replace("_", " "), ylim=(0, 1))
     if name == SHOWN[0]:
         axes.set_ylabel("p(expert | parameter)", color=GREY)
+    if name == SHOWN[-1] and shares.shape[1] <= 8:
+        axes.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     tidy(axes)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ._rl_judge import ID, play
+from pinfactory.experiments.balancing import ID, play
 
 
 def train_trpo(

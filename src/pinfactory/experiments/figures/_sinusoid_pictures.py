@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
 from pinfactory.experiments.experiment import Results
+from pinfactory.experiments.methods import LITERAL, by_method
 from pinfactory.experiments.style import GREY, INK, PALETTE, headline, new_figure, tidy
 
 from ._pictures import partition_image
@@ -24,6 +25,9 @@ def pieces_of(results: Results, rule: str, shots: int) -> list[dict[str, Any]]:
 
 def draw(results: Results) -> Figure:
     """Draw errors by number of experts, the rate–utility curve, partitions and adapted curves."""
+    found = by_method(results)
+    # Partitions and curves are ours, if there are any.
+    results = next(iter(found.values()))
     figure = new_figure(13.0, 11.0)
     top, middle, bottom = cast(
         Sequence[SubFigure], figure.subfigures(3, 1, height_ratios=(1.0, 0.8, 0.8))
@@ -31,7 +35,7 @@ def draw(results: Results) -> Figure:
     all_shots = sorted({p["shots"] for p in results.values() if "shots" in p})
     panels = top.subplots(1, len(all_shots) + 1)
     for axes, shots in zip(panels, all_shots, strict=False):
-        _draw_errors(axes, results, shots)
+        _draw_errors(axes, results, shots, found.get(LITERAL, {}))
     _draw_rate(panels[-1], results, max(all_shots))
     rule = "none" if any(p.get("rule") == "none" for p in results.values()) else "gradient"
     several = [p for p in pieces_of(results, rule, max(all_shots)) if p["n_experts"] > 1]
@@ -45,7 +49,13 @@ def draw(results: Results) -> Figure:
     return figure
 
 
-def _draw_errors(axes: Axes, results: Results, shots: int) -> None:
+def _draw_errors(axes: Axes, results: Results, shots: int, literal: Results) -> None:
+    if line := pieces_of(literal, "none", shots):
+        number = [piece["n_experts"] for piece in line]
+        for name, style in (("error", "s--"), ("after", "s:")):
+            errors = [np.mean(piece[name]) for piece in line]
+            label = "the paper's method" + ", after ten steps" * (name == "after")
+            axes.plot(number, errors, style, color=INK, ms=4, label=label)
     for rule, colour in zip(RULES, PALETTE[1:], strict=False):
         line = pieces_of(results, rule, shots)
         if not line:

@@ -1,9 +1,9 @@
 """Circles, divided by trees, forests and boosting on one side and by a committee on the other."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -11,7 +11,7 @@ from sklearn.ensemble import AdaBoostClassifier, RandomForestClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 from pinfactory import SpecialistClassifier
-from pinfactory.experiments.experiment import Measure, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results
 from pinfactory.experiments.style import counted, new_figure
 from pinfactory.experiments.synthetic_data import COMMITTEE, classification, mesh, plane
 
@@ -30,7 +30,7 @@ could learn the circles, and that deeper trees or larger forests would learn the
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Presets):
     """Sizes of the models, and how ours learns."""
 
     seeds: int = 10
@@ -41,15 +41,8 @@ class Settings:
     n_init: int = 4
     resolution: int = 120
 
-    @classmethod
-    def quick(cls, **changes: Any) -> "Settings":
-        """Return fewer seeds and restarts."""
-        return cls(**{"seeds": 4, "max_iter": 5000, "n_init": 2} | changes)
-
-    @classmethod
-    def paper(cls, **changes: Any) -> "Settings":
-        """Return ten seeds, as published."""
-        return cls(**changes)
+    # Fewer seeds and restarts.
+    QUICK: ClassVar[Mapping[str, Any]] = {"seeds": 4, "max_iter": 5000, "n_init": 2}
 
 
 def _tree(settings: Settings, size: int, seed: int) -> Any:

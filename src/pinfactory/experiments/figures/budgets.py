@@ -1,9 +1,9 @@
 """Four ways to say what a selector may spend, on one task: price, schedule, penalty, budget."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pinfactory.core.constraints import Budget, Fixed, Resource, Scheduled
-from pinfactory.experiments.experiment import Measure, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results
 from pinfactory.experiments.style import GREY, PALETTE, headline, new_figure, tidy
 from pinfactory.experiments.synthetic_data import classification
 
@@ -42,7 +42,7 @@ _MARKERS = dict(zip(KINDS, "osD^", strict=True))
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Presets):
     """One task, one committee, and the values that are tried of each kind."""
 
     seeds: int = 10
@@ -56,16 +56,8 @@ class Settings:
     steps: int = 10_000
     learning_rate: float = 3e-3
 
-    @classmethod
-    def quick(cls, **changes: Any) -> "Settings":
-        """Return fewer values, seeds and steps."""
-        small = {"seeds": 2, "n_budgets": 9, "n_prices": 8, "steps": 4000}
-        return cls(**small | changes)
-
-    @classmethod
-    def paper(cls, **changes: Any) -> "Settings":
-        """Return ten seeds and 10,000 steps, as in the paper's other experiments."""
-        return cls(**changes)
+    # Fewer values, seeds and steps.
+    QUICK: ClassVar[Mapping[str, Any]] = {"seeds": 2, "n_budgets": 9, "n_prices": 8, "steps": 4000}
 
 
 def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:

@@ -1,15 +1,15 @@
 """Double pendulums never met before: what 1 to 16 experts make of them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from pinfactory.baselines.rl_gradient import MAMLPolicy, ProMP
 from pinfactory.baselines.rl_model import GrBAL
-from pinfactory.experiments.experiment import Measure, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results
 from pinfactory.rl.meta import (
     MetaSpecialistAgent,
     ParameterFamily,
@@ -31,8 +31,7 @@ chooses an expert for the rest of the episode. Two experts begin and divide unti
 MAML, ProMP and GrBAL stand beside it, but not in the quick version. MAML and ProMP had as many
 environment steps, GrBAL, whose planning takes long, fewer. Their small square is the return before
 any adaptation, their large one that after one gradient step (GrBAL: adapting at every step). In the
-paper's setting an episode has 1,000 steps and a return of about 9,400 at best; deviations are over
-seeds.
+paper's setting an episode has 1,000 steps and a return of about 9,400 at best.
 """
 
 __all__ = ["ABOUT", "PLACE", "TITLE", "Settings", "draw", "measures", "pieces"]
@@ -47,7 +46,7 @@ TUNED: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Presets):
     """Numbers of experts, and how long to learn.
 
     Attributes
@@ -73,24 +72,16 @@ class Settings:
     max_steps: int = 1000
     baselines: tuple[str, ...] = ("MAML", "ProMP", "GrBAL")
 
-    @classmethod
-    def quick(cls, **changes: Any) -> "Settings":
-        """Return few experts, little training and no baselines."""
-        small: dict[str, Any] = {
-            "seeds": 1,
-            "n_experts": (1, 2, 4),
-            "iterations": 40,
-            "updates": 20,
-            "n_tasks": 32,
-            "max_steps": 500,
-            "baselines": (),
-        }
-        return cls(**small | changes)
-
-    @classmethod
-    def paper(cls, **changes: Any) -> "Settings":
-        """Return 64 tasks × 1,000 iterations, as published."""
-        return cls(**changes)
+    # Few experts, little training and no baselines.
+    QUICK: ClassVar[Mapping[str, Any]] = {
+        "seeds": 1,
+        "n_experts": (1, 2, 4),
+        "iterations": 40,
+        "updates": 20,
+        "n_tasks": 32,
+        "max_steps": 500,
+        "baselines": (),
+    }
 
     @property
     def families(self) -> tuple[ParameterFamily, ParameterFamily]:

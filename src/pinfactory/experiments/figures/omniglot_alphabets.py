@@ -1,14 +1,14 @@
 """Which alphabets go to which expert."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from matplotlib.figure import Figure, SubFigure
 
-from pinfactory.experiments.experiment import Measure, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results
 from pinfactory.experiments.style import new_figure
 from pinfactory.meta import MetaSpecialistClassifier
 from pinfactory.meta.tasks import Omniglot
@@ -31,7 +31,7 @@ BATCH = 16
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Presets):
     """The committee and its tasks."""
 
     seeds: int = 3
@@ -40,16 +40,8 @@ class Settings:
     max_iter: int = 20_000
     folder: str | None = None
 
-    @classmethod
-    def quick(cls, **changes: Any) -> "Settings":
-        """Return one seed and few steps."""
-        small: dict[str, Any] = {"seeds": 1, "max_iter": 800}
-        return cls(**small | changes)
-
-    @classmethod
-    def paper(cls, **changes: Any) -> "Settings":
-        """Return the paper's sixteen experts."""
-        return cls(**changes)
+    # One seed and few steps.
+    QUICK: ClassVar[Mapping[str, Any]] = {"seeds": 1, "max_iter": 800}
 
 
 def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:

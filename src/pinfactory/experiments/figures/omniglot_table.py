@@ -1,16 +1,16 @@
 """Few-shot recognition of handwritten characters by 1 to 16 experts and by others' methods."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pinfactory.baselines import ANIL, MAML, MatchingNetworks, PreTraining, PrototypicalNetworks
-from pinfactory.experiments.experiment import Measure, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results
 from pinfactory.experiments.style import GREY, new_figure, tidy
 from pinfactory.meta import MetaSpecialistClassifier
 from pinfactory.meta.tasks import Omniglot
@@ -73,7 +73,7 @@ FURTHER_RATE, FURTHER_BATCH = 2e-3, 8
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Presets):
     """Tasks, learners, and how long they learn."""
 
     seeds: int = 3
@@ -88,26 +88,18 @@ class Settings:
     n_tasks: int = 4000
     folder: str | None = None
 
-    @classmethod
-    def quick(cls, **changes: Any) -> "Settings":
-        """Return one seed, one shot and few steps: shapes of the results, not their level."""
-        small: dict[str, Any] = {
-            "seeds": 1,
-            "shots": (1,),
-            "rotations": ("classes",),
-            "n_experts": (1, 4, 16),
-            "controls": (),
-            "baselines": ("Matching Nets",),
-            "max_iter": 600,
-            "baseline_iter": 200,
-            "n_tasks": 500,
-        }
-        return cls(**small | changes)
-
-    @classmethod
-    def paper(cls, **changes: Any) -> "Settings":
-        """Return the paper's table, with controls and with both readings of the rotations."""
-        return cls(**changes)
+    # One seed, one shot and few steps: shapes of the results, not their level.
+    QUICK: ClassVar[Mapping[str, Any]] = {
+        "seeds": 1,
+        "shots": (1,),
+        "rotations": ("classes",),
+        "n_experts": (1, 4, 16),
+        "controls": (),
+        "baselines": ("Matching Nets",),
+        "max_iter": 600,
+        "baseline_iter": 200,
+        "n_tasks": 500,
+    }
 
 
 def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:

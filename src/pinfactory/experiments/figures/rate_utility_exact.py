@@ -9,7 +9,7 @@ who each look after some of the states need only the bits that are left.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float
@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pinfactory.core.exact import solve
-from pinfactory.experiments.experiment import Measure, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results
 from pinfactory.experiments.style import GREY, PALETTE, headline, new_figure, tidy
 
 TITLE = "What information buys: the exact solution for a known table"
@@ -44,7 +44,7 @@ _COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Presets):
     """A block table of utilities and the prices at which it is solved.
 
     β₂ runs over `n_beta` values, β₁ over `n_ratio` multiples of β₂ above one: with a selector
@@ -62,15 +62,8 @@ class Settings:
     ratio_range: tuple[float, float] = (1.05, 300.0)
     n_restarts: int = 8
 
-    @classmethod
-    def quick(cls, **changes: Any) -> "Settings":
-        """Return a grid that is solved in seconds and fine enough to read."""
-        return cls(**{"n_beta": 24, "n_ratio": 10, "n_restarts": 4, "seeds": 2} | changes)
-
-    @classmethod
-    def paper(cls, **changes: Any) -> "Settings":
-        """Return a grid with smooth curves."""
-        return cls(**changes)
+    # A grid that is solved in seconds and fine enough to read.
+    QUICK: ClassVar[Mapping[str, Any]] = {"n_beta": 24, "n_ratio": 10, "n_restarts": 4, "seeds": 2}
 
     def utility(self) -> Float[np.ndarray, "x y"]:
         """Return the table U(x, y)."""

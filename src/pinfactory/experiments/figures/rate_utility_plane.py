@@ -1,10 +1,10 @@
 """Accuracy over the bits of both stages, for grids of prices and of budgets on the circles."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from pinfactory.core.constraints import Budget, Fixed, Resource
 from pinfactory.core.exact import solve
-from pinfactory.experiments.experiment import Measure, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results
 from pinfactory.experiments.style import counted
 from pinfactory.experiments.synthetic_data import Split, classification, mesh, plane
 
@@ -40,7 +40,7 @@ accuracy "random at best" is, for the best guess, very low.
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Presets):
     """The task, the grids, and how the committees learn."""
 
     seeds: int = 5
@@ -80,24 +80,16 @@ class Settings:
     learning_rate: float = 3e-3
     resolution: int = 64
 
-    @classmethod
-    def quick(cls, **changes: Any) -> "Settings":
-        """Return coarser grids, one seed and fewer steps."""
-        small: dict[str, Any] = {
-            "seeds": 1,
-            "beta_selector": (0.5, 1.0, 1.5, 2.5, 5.0, 25.0),
-            "beta_expert": (0.5, 1.5, 5.0, 15.0, 50.0),
-            "selector_bits": (0.1, 0.3, 0.5, 0.7, 1.0, 1.8),
-            "expert_bits": (0.02, 0.1, 0.2, 0.4),
-            "steps": 3000,
-            "resolution": 48,
-        }
-        return cls(**small | changes)
-
-    @classmethod
-    def paper(cls, **changes: Any) -> "Settings":
-        """Return fine grids and 10,000 steps, as published."""
-        return cls(**changes)
+    # Coarser grids, one seed and fewer steps.
+    QUICK: ClassVar[Mapping[str, Any]] = {
+        "seeds": 1,
+        "beta_selector": (0.5, 1.0, 1.5, 2.5, 5.0, 25.0),
+        "beta_expert": (0.5, 1.5, 5.0, 15.0, 50.0),
+        "selector_bits": (0.1, 0.3, 0.5, 0.7, 1.0, 1.8),
+        "expert_bits": (0.02, 0.1, 0.2, 0.4),
+        "steps": 3000,
+        "resolution": 48,
+    }
 
 
 def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:

@@ -1,16 +1,17 @@
 """A bent curve, followed by 1, 2, 4 and 8 experts that each know one straight line."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
 
-from pinfactory import PartitionDisplay, SpecialistRegressor
-from pinfactory.experiments.experiment import Measure, Results
+from pinfactory import PartitionDisplay, SpecialistRegressor, paper
+from pinfactory.experiments.experiment import Measure, Presets, Results
+from pinfactory.experiments.methods import Method, choose_pieces, compare_methods
 from pinfactory.experiments.style import GREY, headline, new_figure
 from pinfactory.experiments.synthetic_data import COMMITTEE
 
@@ -30,9 +31,10 @@ _REACH = 4.5
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Presets):
     """Samples, noise, numbers of experts, and how they learn."""
 
+    method: Method = "ours"
     seeds: int = 10
     n_samples: int = 800
     noise: float = 0.25
@@ -41,20 +43,34 @@ class Settings:
     n_init: int = 4
     resolution: int = 240
 
-    @classmethod
-    def quick(cls, **changes: Any) -> "Settings":
-        """Return fewer seeds."""
-        return cls(**{"seeds": 3, "max_iter": 6000} | changes)
-
-    @classmethod
-    def paper(cls, **changes: Any) -> "Settings":
-        """Return ten seeds, as in the paper's other experiments."""
-        return cls(**changes)
+    # Fewer seeds.
+    QUICK: ClassVar[Mapping[str, Any]] = {"seeds": 3, "max_iter": 6000}
 
 
 def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
     """Return one piece for every number of experts."""
-    return {_experts(n): partial(_fit, settings, n) for n in settings.n_experts}
+    ours, literal = (
+        {_experts(n): partial(_fit, settings, n, make) for n in settings.n_experts}
+        for make in (_ours, _literal)
+    )
+    return choose_pieces(settings.method, ours, literal)
+
+
+def _ours(settings: Settings, n_experts: int, seed: int) -> SpecialistRegressor:
+    return SpecialistRegressor(
+        n_experts,
+        beta_selector=5.0,
+        batch_size=32,
+        learning_rate=3e-3,
+        max_iter=settings.max_iter,
+        n_init=settings.n_init,
+        random_state=seed,
+        **COMMITTEE,
+    )
+
+
+def _literal(settings: Settings, n_experts: int, seed: int) -> SpecialistRegressor:
+    return paper.regressor(n_experts, random_state=seed)
 
 
 def _experts(number: int) -> str:
@@ -74,20 +90,13 @@ def _draw_data(
     return x, curve(x) + settings.noise * random.normal(size=n_samples)
 
 
-def _fit(settings: Settings, n_experts: int) -> dict[str, Any]:
+def _fit(
+    settings: Settings, n_experts: int, make: Callable[..., SpecialistRegressor]
+) -> dict[str, Any]:
     """Fit a committee for every seed; keep the answers of a middling one for the picture."""
     X_test, y_test = _draw_data(settings, 20_000, 12345)
     committees = [
-        SpecialistRegressor(
-            n_experts,
-            beta_selector=5.0,
-            batch_size=32,
-            learning_rate=3e-3,
-            max_iter=settings.max_iter,
-            n_init=settings.n_init,
-            random_state=seed,
-            **COMMITTEE,
-        ).fit(*_draw_data(settings, settings.n_samples, seed))
+        make(settings, n_experts, seed).fit(*_draw_data(settings, settings.n_samples, seed))
         for seed in range(settings.seeds)
     ]
     coverage = []
@@ -128,6 +137,10 @@ def _picture(settings: Settings, committee: SpecialistRegressor, seed: int) -> d
 
 def measures(results: Results) -> list[Measure]:
     """Return R², log-likelihood and coverage on held-out samples, and the selector's bits."""
+    return compare_methods(_measures, results)
+
+
+def _measures(results: Results) -> list[Measure]:
     rows = []
     for label in ("R²", "log-likelihood", "coverage", "selector_bits"):
         for name, piece in results.items():

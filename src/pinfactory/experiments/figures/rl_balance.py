@@ -3,18 +3,18 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pinfactory.experiments.experiment import Measure, Results
+from pinfactory.experiments.balancing import ID
+from pinfactory.experiments.experiment import Measure, Presets, Results
 from pinfactory.experiments.style import GREY, PALETTE, headline, new_figure, over_seeds, tidy
 from pinfactory.plotting import expert_colours
 
 from ._rl import draw_curves, first_above, label_steps, train
-from ._rl_judge import ID
 from ._rl_trpo import train_trpo
 
 TITLE = "Balancing a double pendulum with linear experts"
@@ -53,7 +53,7 @@ WHEN = {"best": "best kept", "final": "at the end"}
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Presets):
     """How long everybody learns, and what information costs.
 
     One lost start in a hundred costs a mean of 93: few episodes cannot tell 9,300 from less, nor
@@ -69,16 +69,14 @@ class Settings:
     beta_expert: float = 2.5
     trpo_seeds: int = 10
 
-    @classmethod
-    def quick(cls, **changes: Any) -> "Settings":
-        """Return two seeds, and no TRPO, which alone would take minutes."""
-        presets = {"seeds": 2, "total": 120_000, "reports": 8, "n_episodes": 50, "trpo_seeds": 0}
-        return cls(**presets | changes)
-
-    @classmethod
-    def paper(cls, **changes: Any) -> "Settings":
-        """Return ten seeds of everybody."""
-        return cls(**changes)
+    # Two seeds, and no TRPO, which alone would take minutes.
+    QUICK: ClassVar[Mapping[str, Any]] = {
+        "seeds": 2,
+        "total": 120_000,
+        "reports": 8,
+        "n_episodes": 50,
+        "trpo_seeds": 0,
+    }
 
 
 def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
@@ -145,8 +143,7 @@ def measures(results: Results) -> list[Measure]:
             rows.append(Measure(name, middle, higher_is_better=False))
         for how in ("deterministic", "stochastic"):
             values = [piece[f"best_{how}"] for piece in found]
-            spread = float(np.std(values)) if len(values) > 1 else None
-            rows.append(Measure(f"return, {how}, {kind}", float(np.mean(values)), spread))
+            rows.append(Measure.over(f"return, {how}, {kind}", values))
     return rows
 
 

@@ -1,15 +1,15 @@
 """Two linear experts share the pole on a cart: who acts where."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pinfactory.experiments.experiment import Measure, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results
 from pinfactory.experiments.style import GREY, new_figure, tidy
 from pinfactory.plotting import expert_colours
 
@@ -39,7 +39,7 @@ LEARNING: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Presets):
     """How long the agents learn, and what information costs them."""
 
     seeds: int = 10
@@ -48,15 +48,8 @@ class Settings:
     beta_selector: float = 100.0
     beta_expert: float = 3.0
 
-    @classmethod
-    def quick(cls, **changes: Any) -> "Settings":
-        """Return fewer seeds and steps."""
-        return cls(**{"seeds": 2, "total": 60_000, "reports": 4} | changes)
-
-    @classmethod
-    def paper(cls, **changes: Any) -> "Settings":
-        """Return ten seeds."""
-        return cls(**changes)
+    # Fewer seeds and steps.
+    QUICK: ClassVar[Mapping[str, Any]] = {"seeds": 2, "total": 60_000, "reports": 4}
 
 
 def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
@@ -95,10 +88,10 @@ def measures(results: Results) -> list[Measure]:
         ("final_stochastic", "return, stochastic"),
     ):
         values = [p[name] for p in found]
-        rows.append(Measure(label, float(np.mean(values)), float(np.std(values))))
+        rows.append(Measure.over(label, values))
     for name, label in (("selector_bits", "I(S;M)"), ("expert_bits", "I(S;A|M)")):
         values = [p[name][-1] for p in found]
-        rows.append(Measure(label, float(np.mean(values)), float(np.std(values))))
+        rows.append(Measure.over(label, values))
     return rows
 
 

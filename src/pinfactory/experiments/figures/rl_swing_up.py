@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pinfactory.experiments.experiment import Measure, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results
 from pinfactory.experiments.style import GREY, PALETTE, headline, new_figure, over_seeds, tidy
 from pinfactory.plotting import expert_colours
 from pinfactory.rl import SpecialistAgent, envs
@@ -114,7 +114,7 @@ TASKS = {
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Presets):
     """Tasks, kinds of agents, and how long they learn."""
 
     seeds: int = 10
@@ -123,22 +123,14 @@ class Settings:
     steps: tuple[int, ...] = (614_400, 1_024_000, 3_000_000)
     reports: int = 20
 
-    @classmethod
-    def quick(cls, **changes: Any) -> "Settings":
-        """Return one seed of the pendulum alone."""
-        presets: dict[str, Any] = {
-            "seeds": 1,
-            "tasks": ("pendulum",),
-            "kinds": (ONE, "2 linear experts", HELD),
-            "steps": (614_400,),
-            "reports": 8,
-        }
-        return cls(**presets | changes)
-
-    @classmethod
-    def paper(cls, **changes: Any) -> "Settings":
-        """Return ten seeds of all tasks."""
-        return cls(**changes)
+    # One seed of the pendulum alone.
+    QUICK: ClassVar[Mapping[str, Any]] = {
+        "seeds": 1,
+        "tasks": ("pendulum",),
+        "kinds": (ONE, "2 linear experts", HELD),
+        "steps": (614_400,),
+        "reports": 8,
+    }
 
 
 def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
@@ -202,8 +194,7 @@ def measures(results: Results) -> list[Measure]:
             ("final_stochastic", "stochastic"),
         ):
             values = [piece[key] for piece in found]
-            spread = float(np.std(values)) if len(values) > 1 else None
-            rows.append(Measure(f"return, {label}, {name}, {kind}", float(np.mean(values)), spread))
+            rows.append(Measure.over(f"return, {label}, {name}, {kind}", values))
         used = [piece["effective_experts"] for piece in found]
         rows.append(Measure(f"effective experts, {name}, {kind}", float(np.mean(used))))
     return rows

@@ -3,8 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ._arrays import ArrayTasks
-from ._grouped import GroupedTasks
+from ._arrays import ArrayTasks, GroupedTasks
 from ._protocol import Episode, Samples, Tasks, as_episode, draw_recipes
 from ._sinusoids import SinusoidRecipe, Sinusoids
 

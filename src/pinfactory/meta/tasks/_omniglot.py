@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree, UInt8
 
-from ._host import SPLITS, HostData
+from ._members import SPLITS, HostData
 from ._protocol import Episode, Samples
 from .omniglot_archives import DRAWINGS, load
 

@@ -1,0 +1,131 @@
+"""What the commands about tables share: reading, checking, and printing."""
+
+import json
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+Kind = Literal["auto", "numbers", "classes"]
+
+
+class Task(NamedTuple):
+    """A table with what is to be predicted.
+
+    Attributes
+    ----------
+    frame
+        The columns to predict from.
+    y
+        The target, as a named series.
+    classify
+        Whether it is classes.
+    notes
+        What a user should know of how the table was taken.
+    """
+
+    frame: Any
+    y: Any
+    classify: bool
+    notes: list[str]
+
+
+def read_task(path: Path, target: str, kind: Kind = "auto", without: tuple[str, ...] = ()) -> Task:
+    """Read a table and find out what kind of problem it is."""
+    frame, notes = read(path), []
+    names = list(frame.columns)
+    for name in (target, *without):
+        if name not in names:
+            raise ValueError(f"{path} has no column {name!r}; it has {_listed(names)}")
+    gone = int(frame[target].isna().sum())
+    if gone:
+        told = "1 row" if gone == 1 else f"{gone:,} rows"
+        notes.append(f"{told} without {target} left out")
+        frame = frame[frame[target].notna()].reset_index(drop=True)
+    y = frame.pop(target)
+    frame = frame.drop(columns=[name for name in without if name != target])
+    if not len(frame.columns):
+        raise ValueError(f"{path} must have a column beside {target!r} to predict from")
+    if len(frame) < 20:
+        raise ValueError(f"{path} must have at least 20 rows with {target!r}, but has {len(frame)}")
+    classify = kind == "classes" or (kind == "auto" and not is_number(y))
+    if not classify:
+        if y.dtype.kind not in "fiub":
+            raise ValueError(f"{target!r} must hold numbers for --kind numbers; try --kind classes")
+        y = y.astype(float)
+        if not np.isfinite(y).all():
+            raise ValueError(f"{target!r} must hold finite numbers")
+    elif y.dtype.kind not in "iub":
+        y = y.astype(str).astype(object)
+    if y.nunique() < 2:
+        raise ValueError(f"{target!r} must differ between rows, but is always {y.iloc[0]!r}")
+    if classify and y.nunique() > max(20, len(y) // 10):
+        raise ValueError(
+            f"{target!r} has {y.nunique():,} different values in {len(y):,} rows: too many classes"
+        )
+    return Task(frame, y, classify, notes)
+
+
+def read(path: Path) -> Any:
+    """Read a table, with an error for users of the command line."""
+    from pinfactory.tables import read_frame
+
+    try:
+        return read_frame(path)
+    except ImportError as error:
+        raise ValueError(str(error)) from error
+
+
+def load_model(path: Path) -> Any:
+    """Load a committee that was fitted on a table."""
+    from pinfactory import load
+    from pinfactory.persistence import ModelFileError
+
+    if not path.is_file():
+        raise ValueError(f"there is no file {str(path)!r}: write one with pinfactory fit")
+    try:
+        model = load(path)
+    except ModelFileError as error:
+        raise ValueError(str(error)) from error
+    if not hasattr(model, "encoding_"):
+        raise ValueError(f"{path} must hold a committee fitted on a table, but is another model")
+    return model
+
+
+def is_number(y: Any) -> bool:
+    """Whether a target is a number: two values, text and truths are classes."""
+    return y.dtype.kind in "fiu" and y.nunique() > 2
+
+
+def print_table(rows: list[list[str]], *, left: int = 1) -> None:
+    """Print rows of text with a head; the first columns are flush left."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    for row in rows:
+        cells = [
+            f"{cell:<{width}}" if i < left or i == len(row) - 1 else f"{cell:>{width}}"
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        print("  ".join(cells).rstrip())
+
+
+def print_json(value: Any) -> None:
+    """Print a value as JSON; what is not finite is null."""
+    print(json.dumps(_plain(value), ensure_ascii=False, indent=2))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if hasattr(value, "_asdict"):
+        return _plain(value._asdict())
+    if isinstance(value, list | tuple | np.ndarray):
+        return [_plain(each) for each in value]
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    if isinstance(value, float):
+        return value if np.isfinite(value) else None
+    return value if value is None or isinstance(value, bool | int | str) else str(value)
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:12]) + (", …" if len(names) > 12 else "")

@@ -1,0 +1,471 @@
+"""`SpecialistMixture`: a density as a committee of experts on Gaussians."""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any, no_type_check
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Key
+from sklearn.base import DensityMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from pinfactory import density
+from pinfactory import settings as check
+from pinfactory.base import Learnable
+from pinfactory.callbacks import Callbacks, fingerprint
+from pinfactory.core.training import Callback, Chunk, Run, Trained, run_chunks
+from pinfactory.density import Ascent, Mixture, Search, SearchState, Statistics, Whitening
+from pinfactory.environment import with_library_settings
+from pinfactory.persistence import register
+
+from .table import Rows, distinct
+
+# Least and largest total weight of the samples, and largest β₂ times that.
+MIN_WEIGHT, MAX_WEIGHT, MAX_EVIDENCE = 1e-12, 1e12, 1e15
+
+
+@register("SpecialistMixture")
+class SpecialistMixture(DensityMixin, Learnable):
+    """Estimate a density with one Gaussian for each expert, and a selector that assigns samples.
+
+    Every expert is a Normal–Wishart distribution q_m(μ, Λ) over the mean and precision of a
+    Gaussian (Section 3.2 of the paper). Selector and experts maximise
+
+        Σ_x Σ_m p(m|x) { E_q[log N(x|μ, Λ⁻¹)] − 1/β₁ log p(m|x)/p(m) } − 1/β₂ Σ_m KL(q_m‖p₀)
+
+    in turns, each in closed form. With β₁ = β₂ = 1 this is the variational bound of the evidence.
+    The density is the experts' joint prediction, a mixture of Student-t distributions. Experts that
+    are not worth what they cost are removed. What is found depends on neither the order of the rows
+    nor the units of the features, but for rounding: a score changes by the logarithm of the units,
+    to about five digits.
+
+    Parameters
+    ----------
+    n_experts : int, default=8
+        How many experts there are at the most; superfluous ones end with weight zero.
+    beta_selector : float, default=1.0
+        β₁, the selector's resource. 1 gives the posterior of a mixture, larger values a harder
+        partition: the partition is found with β₁ = 1 and then hardened. Above 10⁶ it is 10⁶.
+    beta_expert : float, default=1.0
+        β₂, the experts' resource: large values let them follow the data, small ones keep them close
+        to their prior p₀.
+    df_prior : float, optional
+        ν₀ of p₀, above D − 1; by default D, the number of features.
+    strength_prior : float, optional
+        λ₀ of p₀: how many samples the prior mean counts for. By default 0.01, or less if clusters
+        are so far apart that even this would pull them.
+    neglect : bool, default=True
+        Whether superfluous experts are merged or removed, and others split.
+    tol : float, default=1e-4
+        Stop when an iteration raises the objective by less, in nats per sample.
+    max_iter : int, default=200
+        Iterations at the most, on each part of the data.
+    n_init : int, default=1
+        Starts that are tried on the first few thousand samples; the best goes on.
+    warm_start : bool, default=False
+        Whether `fit` goes on from the last solution.
+    verbose : bool, default=False
+        Whether to show a progress bar.
+    random_state : int, RandomState or None, default=None
+        Source of randomness.
+
+    Attributes
+    ----------
+    weights_ : ndarray of shape (n_experts,)
+        p(m), zero for experts that are not in use.
+    means_ : ndarray of shape (n_experts, n_features)
+        E[μ] of every expert.
+    covariances_, precisions_ : ndarray of shape (n_experts, n_features, n_features)
+        E[Λ]⁻¹ and E[Λ].
+    information_ : Information
+        Bits processed by selector and experts.
+    effective_experts_ : float
+        2^H(M): the number of equally busy experts that would be as diverse.
+    lower_bound_ : float
+        The objective per sample, in nats.
+    converged_ : bool
+        Whether the last ascent met `tol`.
+    n_iter_ : int
+        Iterations taken in all.
+    n_features_in_, feature_names_in_
+        As everywhere in scikit-learn.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pinfactory import SpecialistMixture
+    >>> random = np.random.default_rng(0)
+    >>> X = random.normal(size=(600, 2)) + 6 * random.integers(0, 2, size=(600, 1))
+    >>> mixture = SpecialistMixture(n_experts=6, random_state=0).fit(X)
+    >>> int(np.sum(mixture.weights_ > 0))
+    2
+    >>> mixture.score_samples(X).shape
+    (600,)
+    """
+
+    n_experts: int
+    beta_selector: float
+    beta_expert: float
+    df_prior: float | None
+    strength_prior: float | None
+    neglect: bool
+    tol: float
+    max_iter: int
+    n_init: int
+    warm_start: bool
+    verbose: bool
+    random_state: Any
+    state_: Mixture
+    n_experts_: int
+    n_features_in_: int
+    n_iter_: int
+    converged_: bool
+    lower_bound_: float
+    _attributes = (
+        *("n_features_in_", "feature_names_in_", "n_experts_", "n_iter_", "converged_"),
+        "lower_bound_",
+    )
+    # `max_iter` bounds each ascent, not the whole: another one is another search.
+    _may_differ = ("verbose", "warm_start")
+    _may_be_minus_infinity = (".experts.log_weight",)
+
+    # scikit-learn wants a constructor that stores anything; what is stored is checked in `fit`.
+    @no_type_check
+    def __init__(
+        self,
+        n_experts: int = 8,
+        *,
+        beta_selector: float = 1.0,
+        beta_expert: float = 1.0,
+        df_prior: float | None = None,
+        strength_prior: float | None = None,
+        neglect: bool = True,
+        tol: float = 1e-4,
+        max_iter: int = 200,
+        n_init: int = 1,
+        warm_start: bool = False,
+        verbose: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.n_experts = n_experts
+        self.beta_selector = beta_selector
+        self.beta_expert = beta_expert
+        self.df_prior = df_prior
+        self.strength_prior = strength_prior
+        self.neglect = neglect
+        self.tol = tol
+        self.max_iter = max_iter
+        self.n_init = n_init
+        self.warm_start = warm_start
+        self.verbose = verbose
+        self.random_state = random_state
+
+    # -------------------------------------------------------------------------------- training
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        callbacks: Callbacks = None,
+        checkpoint: str | Path | None = None,
+    ) -> "SpecialistMixture":
+        """Estimate the density of the samples.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            The samples.
+        y
+            Ignored.
+        sample_weight : array-like of shape (n_samples,), optional
+            How much each sample counts: weight 2 is the same as the sample twice. If their sum is
+            above 10¹² or below 10⁻¹², all are scaled to that.
+        callbacks
+            Called after every few iterations; see `pinfactory.callbacks`. A step is an iteration.
+        checkpoint : path, optional
+            A file that holds the search so far. If it exists, the search goes on from there, as
+            long as settings and data are the same.
+
+        Returns
+        -------
+        self
+        """
+        with self._learning():
+            X, rows = self._checked(X, sample_weight, reset=True)
+            known = self.state_ if self.warm_start and hasattr(self, "state_") else None
+            whitening, search, state = self._begin(X, rows, known)
+
+            def advance(run: Run[SearchState]) -> Chunk | None:
+                after = search.advance(run.state)
+                if after is None:
+                    return None
+                objective = float(after.trial.objective) + whitening.log_det
+                info = {"objective": np.asarray(objective)}
+                return Chunk(Run(run.key, jnp.asarray(after.n_iter), after, None), info)
+
+            def training(run: Run, watching: list[Callback]) -> Trained:
+                return run_chunks(advance, run, None, watching)
+
+            identity = None
+            if checkpoint is not None:
+                before = () if known is None else jax.tree.leaves(known.statistics)
+                identity = {"data": fingerprint(X, *rows), "start": fingerprint(*before)}
+            run = Run(_key(), jnp.asarray(0), state, None)
+            trained = self._watched(
+                training, run, callbacks, checkpoint=checkpoint, identity=identity
+            )
+            state, self.history_ = trained.run.state, trained.history
+            converged = state.converged and trained.ending == "stale"
+            self.n_iter_, self.converged_ = state.n_iter, converged
+            best, beta = state.best, state.beta_selector
+            entropy = search.conditional_entropy(best, beta, state.n_blocks)
+            self._finish(whitening, search, best, best.statistics, beta, entropy)
+        if not converged:
+            warnings.warn(
+                f"The objective still rose by more than tol={self.tol} in the last iteration: "
+                f"`max_iter` should be more than {self.max_iter}, or `tol` larger.",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        return self
+
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> "SpecialistMixture":
+        """Go on learning from a batch of samples, each seen once.
+
+        The first batch sets the coordinates, the prior and the start, so it should be a fair sample
+        with many more rows than experts. Later ones are added to running statistics in which old
+        batches fade, because their responsibilities were worse. Experts are merged where that is
+        better for all batches together, and split where it is better for a batch on its own.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As in `fit`.
+
+        Returns
+        -------
+        self
+        """
+        with self._learning():
+            known = getattr(self, "state_", None)
+            X, rows = self._checked(X, sample_weight, reset=known is None)
+            whitening, search, state = self._begin(X, rows, known)
+            if known is None:
+                # Batches harden the partition as they come, so the search need not.
+                soft = replace(search, beta_selector=search.soft)
+                state = soft.run(state)
+                start = state.best
+                best = search.single_step(start.statistics, start.prior, self.beta_selector)
+                statistics = best.statistics
+                self.converged_ = state.converged
+            else:
+                random = np.random.RandomState(state.seed) if self.neglect else None
+                prior = known.hyper.prior
+                best, statistics = density.update_online(search, known.statistics, prior, random)
+            self.n_iter_ = getattr(self, "n_iter_", 0) + 1
+            n_blocks = search.samples.n_blocks
+            entropy = search.conditional_entropy(best, self.beta_selector, n_blocks)
+            self._finish(whitening, search, best, statistics, self.beta_selector, entropy)
+        return self
+
+    def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> np.ndarray:
+        """Fit, and return the index of the most responsible expert for each sample."""
+        return self.fit(X, y, sample_weight).predict(X)
+
+    # ------------------------------------------------------------------------------- questions
+
+    @property
+    def weights_(self) -> np.ndarray:
+        """p(m), zero for experts that are not in use."""
+        check_is_fitted(self)
+        return self.state_.weights
+
+    @property
+    def means_(self) -> np.ndarray:
+        """E[μ] of every expert."""
+        check_is_fitted(self)
+        return self.state_.means
+
+    @property
+    def covariances_(self) -> np.ndarray:
+        """E[Λ]⁻¹ of every expert."""
+        check_is_fitted(self)
+        return self.state_.covariances
+
+    @property
+    def precisions_(self) -> np.ndarray:
+        """E[Λ] of every expert."""
+        check_is_fitted(self)
+        return np.linalg.inv(self.covariances_)
+
+    def responsibilities(self, X: Any) -> np.ndarray:
+        """Return p(m|x) ∝ p(m) exp(β₁ E_q[log N(x|μ, Λ⁻¹)]) (equation 3)."""
+        logits = self._evaluate(Mixture.log_responsibilities, X)
+        probs = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return probs / probs.sum(axis=1, keepdims=True)
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return p(m|x): `responsibilities` under the name that scikit-learn has for it."""
+        return self.responsibilities(X)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the index of the most responsible expert for each sample."""
+        return self._evaluate(Mixture.log_responsibilities, X).argmax(axis=1)
+
+    def free_energy(self, X: Any) -> np.ndarray:
+        """Return f(x, m) = E_q[log N(x|μ, Λ⁻¹)] − KL(q_m‖p₀)/(β₂ n_m), in nats.
+
+        KL(q_m‖p₀) counts once for an expert, and is divided among the n_m samples it is responsible
+        for. An expert that is not in use has −∞.
+        """
+        utility = self._evaluate(Mixture.utilities, X)
+        price = self.information_.per_expert * np.log(2.0) / self.beta_expert
+        return np.where(self.weights_ > 0, utility - price, -np.inf)
+
+    def score_samples(self, X: Any) -> np.ndarray:
+        """Return the log-density of each sample, in the units of X."""
+        return self._evaluate(Mixture.log_density, X)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the mean log-density of the samples."""
+        return float(np.average(self.score_samples(X), weights=sample_weight))
+
+    def sample(self, n_samples: int = 1) -> tuple[np.ndarray, np.ndarray]:
+        """Draw samples from the density; return them and the experts they come from."""
+        check_is_fitted(self)
+        n_samples = check.integer("n_samples", n_samples, 1)
+        return self.state_.sample(n_samples, check_random_state(self.random_state))
+
+    def bic(self, X: Any) -> float:
+        """Return Bayes' information criterion on X; lower is better."""
+        scores = self.score_samples(X)
+        return float(np.log(len(scores)) * self._n_parameters() - 2.0 * scores.sum())
+
+    def aic(self, X: Any) -> float:
+        """Return Akaike's information criterion on X; lower is better."""
+        return float(2.0 * self._n_parameters() - 2.0 * self.score_samples(X).sum())
+
+    def plot_density(self, X: Any, **options: Any) -> Any:
+        """Draw the density; see `pinfactory.plotting.DensityDisplay.from_estimator`."""
+        from pinfactory.plotting import DensityDisplay
+
+        return DensityDisplay.from_estimator(self, X, **options)
+
+    def plot_partition(self, X: Any, **options: Any) -> Any:
+        """Draw who answers where; see `pinfactory.plotting.PartitionDisplay.from_estimator`."""
+        from pinfactory.plotting import PartitionDisplay
+
+        return PartitionDisplay.from_estimator(self, X, **options)
+
+    # ----------------------------------------------------------------------------------- inside
+
+    def _checked(self, X: Any, sample_weight: Any, *, reset: bool) -> tuple[np.ndarray, Rows]:
+        """Return checked samples, and the distinct ones among them."""
+        check.integer("n_experts", self.n_experts, 1)
+        check.integer("max_iter", self.max_iter, 1)
+        check.integer("n_init", self.n_init, 1)
+        check.number("tol", self.tol, 0.0)
+        check.number("beta_selector", self.beta_selector, 0.0, open_low=True)
+        check.number("beta_expert", self.beta_expert, 0.0, open_low=True)
+        if self.strength_prior is not None:
+            check.number("strength_prior", self.strength_prior, 0.0, open_low=True)
+        # A batch may have one row, but one row has no covariance.
+        X = validate_data(
+            self, X, reset=reset, dtype=np.float64, ensure_min_samples=2 if reset else 1
+        )
+        if self.df_prior is not None:
+            check.number("df_prior", self.df_prior, X.shape[1] - 1.0, open_low=True)
+        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        if not weight.any():
+            raise ValueError("`sample_weight` must hold a weight above zero, but got only zeros.")
+        rows = distinct(X, np.empty((len(X), 0)), _limited(weight))
+        return X, Rows(*density.canonical_order(X, rows))
+
+    def _begin(
+        self, X: np.ndarray, rows: Rows, known: Mixture | None
+    ) -> tuple[Whitening, Search, SearchState]:
+        """Return coordinates, a search in them, and where it starts."""
+        random = check_random_state(self.random_state)
+        whitening = Whitening.of(X, rows) if known is None else known.whitening
+        samples = density.Samples.of(whitening, X, rows)
+        # Beyond so many samples' worth of evidence single precision cannot tell any difference.
+        beta_expert = min(self.beta_expert, MAX_EVIDENCE / float(np.sum(rows[1])))
+        if known is None:
+            found = density.starts(samples, whitening, random, self.n_experts, self.n_init)
+            df = float(X.shape[1]) if self.df_prior is None else self.df_prior
+            prior = density.common_prior(found, df, self.strength_prior)
+            starts = density.to_device(found)
+        else:
+            prior = known.hyper.prior
+            starts = jax.tree.map(lambda leaf: np.asarray(leaf)[None], known.statistics)
+        search = Search(
+            samples,
+            starts,
+            self.beta_selector,
+            beta_expert,
+            tol=self.tol,
+            max_iter=self.max_iter,
+            neglect=self.neglect,
+        )
+        return whitening, search, search.begin(prior, int(random.randint(2**31 - 1)))
+
+    def _finish(
+        self,
+        whitening: Whitening,
+        search: Search,
+        best: Ascent,
+        statistics: Statistics,
+        beta_selector: float,
+        entropy: float,
+    ) -> None:
+        """Keep what has been found; the statistics are those of all samples so far."""
+        hyper = search.hyper(best.prior, beta_selector)
+        self.state_ = Mixture(whitening, hyper, best.experts, best.fitted_to)
+        self.n_experts_ = len(best.experts.log_weight)
+        self.information_ = density.mixture_information(best, statistics, entropy)
+        # KL(q‖p₀) counts once for all samples so far, of which the last pass may have used a few.
+        price = np.asarray(best.divergence, float).sum() / float(hyper.beta_expert)
+        total_utility = float(best.value) / np.asarray(best.statistics.mass, float).sum()
+        self.lower_bound_ = total_utility - price / np.asarray(statistics.mass, float).sum()
+        self.lower_bound_ += whitening.log_det
+
+    @with_library_settings
+    def _evaluate(
+        self, question: Callable[[Mixture, np.ndarray], np.ndarray], X: Any
+    ) -> np.ndarray:
+        check_is_fitted(self)
+        return question(self.state_, validate_data(self, X, reset=False, dtype=np.float64))
+
+    def _n_parameters(self) -> int:
+        """Count weights, means and covariances of the experts that are asked."""
+        d, active = self.n_features_in_, int(np.sum(self.weights_ > 0))
+        return active * (1 + d + d * (d + 1) // 2) - 1
+
+    def _untrained(self) -> Mixture:
+        return Mixture.zeros(self.n_experts_, self.n_features_in_)
+
+    def _check_state(self) -> None:
+        self.state_.check()
+
+
+@cache
+def _key() -> Key[Array, " 1"]:
+    """Return the key of a run that draws nothing from it."""
+    return jax.random.key(0)[None]
+
+
+def _limited(weight: np.ndarray) -> np.ndarray:
+    """Return weights whose total is within the limits that single precision can tell apart."""
+    relative = weight / weight.max()
+    total = float(weight.max()) * float(relative.sum())
+    limited = min(max(total, MIN_WEIGHT), MAX_WEIGHT)
+    return weight if total == limited else relative * (limited / float(relative.sum()))

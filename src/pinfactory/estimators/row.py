@@ -1,0 +1,285 @@
+"""Who decided about a row, why, and what would have made it another expert's case."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from sklearn.base import is_classifier
+
+from pinfactory.formats import quantity
+from pinfactory.tables import Column, Encoding
+
+from .committee import Committee, select
+from .conditions import level_codes
+from .explain import encoding_of, standard_answers
+
+# Values of a number that are tried, first over its range and then around the nearest.
+GRID = 33
+# A change of category is as far as a number's change by one deviation.
+CATEGORY_DISTANCE = 1.0
+# Columns that are printed.
+MOST_PRINTED = 8
+
+
+@dataclass(frozen=True)
+class Attributions:
+    """Contributions of every column to every answer, with the attributes of SHAP's explanations.
+
+    `shap.Explanation(values=a.values, base_values=a.base_values, data=a.data,
+    feature_names=a.feature_names)` is what SHAP's plots take.
+
+    Attributes
+    ----------
+    values
+        Rows × columns, and × outputs if there are several.
+    base_values
+        What the experts who decide say of an average row; with the values it adds up to the answer
+        exactly: the expected value of a regressor, the log-odds that a classifier's most
+        responsible expert gives.
+    data
+        The user's values, categories as text.
+    feature_names
+        The user's columns.
+    """
+
+    values: np.ndarray
+    base_values: np.ndarray
+    data: np.ndarray
+    feature_names: list[str]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape of the values."""
+        return self.values.shape
+
+
+class Contribution(NamedTuple):
+    """What one column of a row contributes to the answer."""
+
+    column: str
+    value: str
+    amount: float
+
+
+class Change(NamedTuple):
+    """A change of one column that makes a row another expert's case."""
+
+    column: str
+    value: str
+    becomes: str
+    expert: int
+
+
+@dataclass(frozen=True)
+class RowExplanation:
+    """One row; print it.
+
+    Attributes
+    ----------
+    answer
+        The predicted label, or numbers.
+    probabilities
+        Of every class; empty for numbers.
+    deviation
+        How sure the answer is, for numbers; empty for classes.
+    expert, probability
+        Who decided, and p(m|x).
+    others
+        p(m|x) of all other experts above one percent.
+    about, base, contributions
+        What the contributions are about, what is said of an average row, and what each column
+        adds; the largest first. Empty for other than linear experts.
+    change
+        The nearest change of one column that would make it another expert's case, if any.
+    """
+
+    answer: str
+    probabilities: dict[str, float]
+    deviation: list[float]
+    expert: int
+    probability: float
+    others: dict[int, float]
+    about: str
+    base: float
+    contributions: tuple[Contribution, ...]
+    change: Change | None
+
+    def __str__(self) -> str:
+        lines = [f"answer   {self.answer}"]
+        if self.probabilities:
+            shares = ", ".join(f"{name} {p:.0%}" for name, p in self.probabilities.items())
+            lines[0] += f" ({shares})"
+        else:
+            lines[0] += f" ± {' ± '.join(quantity(d, 2) for d in self.deviation)}"
+        others = ", ".join(f"expert {m}: {p:.0%}" for m, p in self.others.items())
+        alone = f"by expert {self.expert} ({self.probability:.0%})"
+        lines.append(f"decided  {alone}; {others}" if others else f"decided  {alone}")
+        if self.contributions:
+            lines.append(f"why      {self.about}: {quantity(self.base, 4)} for an average row")
+            shown = self.contributions[:MOST_PRINTED]
+            width = min(max(len(f"{c.column} = {c.value}") for c in shown), 52)
+            for c in shown:
+                name = f"{c.column} = {c.value}"[:52]
+                lines.append(f"         {name:<{width}}  {_signed(c.amount):>14}")
+            rest = sum(c.amount for c in self.contributions[MOST_PRINTED:])
+            total = self.base + sum(c.amount for c in self.contributions)
+            if len(self.contributions) > len(shown):
+                lines.append(f"         {'all other columns':<{width}}  {_signed(rest):>14}")
+            lines.append(f"         {'together':<{width}}  {quantity(total, 4):>14}")
+        lines.append(f"change   {self._change()}")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _change(self) -> str:
+        if self.change is None:
+            return "no change of a single column would make it another expert's case"
+        column, value, becomes, expert = self.change
+        return f"expert {expert} would decide if {column} were {becomes} (it is {value})"
+
+
+def _signed(value: float) -> str:
+    return f"{'+' if value > 0 else ''}{quantity(value, 4)}"
+
+
+def attribute(committee: Committee, X: Any) -> Attributions:
+    """Return what every column contributes to the answers to all rows; see `Attributions`."""
+    numbers = committee._numbers(X)
+    encoding, x = encoding_of(committee), committee._standardised(numbers).astype(float)
+    weight, bias = standard_answers(committee)
+    share = committee._ask_numbers(select, numbers)
+    if is_classifier(committee):
+        share = np.eye(share.shape[1])[share.argmax(axis=1)]
+    else:
+        target = committee.target_scaler_
+        weight = weight * target.scale_[:, None]
+        bias = bias * target.scale_ + target.mean_
+    used = [i for i, column in enumerate(encoding.columns) if encoding.places(i)]
+    values = [
+        np.einsum("nm,mod,nd->no", share, weight[:, :, p], x[:, p])
+        for p in map(encoding.places, used)
+    ]
+    stacked, base = np.stack(values, axis=1), share @ bias
+    if stacked.shape[2] == 1:
+        stacked, base = stacked[..., 0], base[:, 0]
+    columns = [encoding.columns[i] for i in used]
+    data = np.stack([_data(encoding, i, numbers) for i in used], axis=1)
+    return Attributions(stacked, base, data, [column.label for column in columns])
+
+
+def _data(encoding: Encoding, index: int, X: np.ndarray) -> np.ndarray:
+    """Return the user's values of a column from what the model sees."""
+    column, places = encoding.columns[index], encoding.places(index)
+    if column.kind == "category":
+        return np.asarray(column.indicated, object)[level_codes(column, X[:, places])]
+    values = X[:, places[0]].astype(object)
+    if column.has_missing:
+        values[X[:, places[1]] > 0.5] = np.nan
+    return values
+
+
+def explain_row(committee: Committee, X: Any) -> RowExplanation:
+    """Explain the answer to the only row of `X`."""
+    numbers = committee._numbers(X)
+    if len(numbers) != 1:
+        raise ValueError(f"`X` must have one row, but has {len(numbers)}: give X[i : i + 1].")
+    share = committee._ask_numbers(select, numbers)[0]
+    expert = int(share.argmax())
+    others = {int(m): float(share[m]) for m in np.argsort(-share)[1:] if share[m] > 0.01}
+    if is_classifier(committee):
+        probs = committee.predict_proba(X)[0]
+        answer = str(committee.classes_[probs.argmax()])
+        shares = {str(c): float(p) for c, p in zip(committee.classes_, probs, strict=True)}
+        deviation, output = [], 0 if len(probs) == 2 else int(probs.argmax())
+        about = f"log-odds of {committee.classes_[1 if len(probs) == 2 else output]}"
+    else:
+        mean, std = (np.atleast_1d(part[0]) for part in committee.predict(X, return_std=True))
+        answer, shares = ", ".join(quantity(v, 4) for v in mean), {}
+        deviation, output, about = std.tolist(), 0, "expected value"
+    try:
+        found = attribute(committee, X)
+    except ValueError:  # experts without weights
+        base, parts = 0.0, []
+    else:
+        used = [c for c in encoding_of(committee).columns if c.kind != "left out"]
+        values = found.values[0].reshape(len(found.feature_names), -1)[:, output]
+        base = float(np.atleast_1d(found.base_values[0])[output])
+        parts = [
+            Contribution(column.label, column.shown(value), float(amount))
+            for column, value, amount in zip(used, found.data[0], values, strict=True)
+        ]
+    parts.sort(key=lambda part: -abs(part.amount))
+    return RowExplanation(
+        answer=answer,
+        probabilities=shares,
+        deviation=deviation,
+        expert=expert,
+        probability=float(share[expert]),
+        others=others,
+        about=about,
+        base=base,
+        contributions=tuple(parts),
+        change=nearest_change(committee, numbers[0], expert),
+    )
+
+
+def nearest_change(
+    committee: Committee, row: Float[np.ndarray, " d"], expert: int
+) -> Change | None:
+    """Return the nearest change of one column after which another expert decides."""
+    encoding, scale = encoding_of(committee), committee.scaler_.scale_
+    mean = committee.scaler_.mean_
+    best: tuple[float, int, Any, int] | None = None
+
+    def ask(index: int, values: list[Any]) -> np.ndarray:
+        places, column = encoding.places(index), encoding.columns[index]
+        rows = np.tile(row, (len(values), 1))
+        rows[:, places] = [column.code(value) for value in values]
+        return committee._ask_numbers(select, rows).argmax(axis=1)
+
+    for index, column in enumerate(encoding.columns):
+        places = encoding.places(index)
+        if not places:
+            continue
+        now = row[places[0]]
+        values = _candidates(column, now, mean[places[0]], scale[places[0]])
+        owners = ask(index, values)
+        away = [
+            CATEGORY_DISTANCE if column.kind != "number" else abs(float(v) - now) / scale[places[0]]
+            for v in values
+        ]
+        for value, owner, distance in zip(values, owners.tolist(), away, strict=True):
+            if owner != expert and (best is None or distance < best[0]):
+                best = (distance, index, value, owner)
+    if best is None:
+        return None
+    _, index, value, owner = best
+    column, now = encoding.columns[index], row[encoding.places(index)[0]]
+    if column.kind == "number":
+        value, owner = _refined(ask, index, column, float(now), float(value), expert, owner)
+    is_now = _data(encoding, index, row[None])[0]
+    return Change(column.label, column.shown(is_now), column.shown(value), owner)
+
+
+def _candidates(column: Column, now: float, mean: float, scale: float) -> list[Any]:
+    if column.kind == "category":
+        return list(column.indicated)
+    if column.kind == "boolean":
+        return [float(now <= 0.5)]
+    known = column.high > column.low
+    low, high = (column.low, column.high) if known else (mean - 3 * scale, mean + 3 * scale)
+    values = np.linspace(low, high, GRID)
+    return list(np.round(values) if column.whole and known else values)
+
+
+def _refined(
+    ask: Any, index: int, column: Column, now: float, value: float, expert: int, owner: int
+) -> tuple[float, int]:
+    """Return the value nearest to `now`, on a fine grid, at which another expert decides."""
+    values = np.linspace(now, value, GRID)
+    if column.whole:
+        values = np.floor(values) if value < now else np.ceil(values)
+    owners = ask(index, list(values))
+    other = np.flatnonzero(owners != expert)
+    return (float(values[other[0]]), int(owners[other[0]])) if len(other) else (value, owner)

@@ -1,0 +1,139 @@
+"""Finds where each expert applies and what it says."""
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from scipy import stats
+from scipy.special import softmax
+from sklearn.base import is_classifier
+
+from pinfactory.tables import Encoding, Rule, Rules, Weight
+
+from .committee import Committee, decide
+from .conditions import Conditions, level_codes
+from .explain import busy_experts, encoding_of, is_linear, linear_answers, standard_errors
+
+
+def find_rules(committee: Committee, X: Float[np.ndarray, "n d"], y: np.ndarray) -> Rules:
+    """Return the rules of a committee, measured on rows of numbers and their targets.
+
+    Parameters
+    ----------
+    committee
+        A fitted committee.
+    X
+        Rows as the committee sees them, before they are standardised.
+    y
+        Class codes, or a column for each target.
+    """
+    encoding, decision = encoding_of(committee), committee._ask_numbers(decide, X)
+    log_share = decision.selections[0].log_probs
+    owner = log_share.argmax(axis=1)
+    answers, truth, names = _answers(committee, decision, y)
+    weight = error = np.zeros((committee.n_experts_, len(names), 0))
+    if is_linear(committee):
+        x = committee._standardised(X).astype(float)
+        weight = linear_answers(committee)[0]
+        target = _standard_targets(committee, y)
+        # p(m|x,y): an expert's noise is that of the rows it explains.
+        share = softmax(log_share + _log_likelihood(committee, decision.answers, y), axis=1)
+        error = standard_errors(committee, x, target, share)
+    rules, conditions = [], Conditions(encoding, X)
+    for m in busy_experts(committee).tolist():
+        mine = owner == m
+        if not mine.any():
+            continue
+        found = conditions.find(mine)
+        rules.append(
+            Rule(
+                m,
+                float(committee.information_.responsibility[m]),
+                float(committee.information_.per_expert[m]),
+                found.text(encoding),
+                tuple(dict.fromkeys(encoding.columns[t.column].name for t in found.terms)),
+                found.fidelity,
+                int(mine.sum()),
+                int(found.holds(encoding, X).sum()),
+                dict(zip(names, answers[mine, m].mean(axis=0).tolist(), strict=True)),
+                _weights(committee, encoding, X[mine], weight[m], error[m]),
+                _score(is_classifier(committee), answers[mine, m], truth[mine]),
+            )
+        )
+    if is_classifier(committee):
+        of = f" of {committee.classes_[1]}" if len(committee.classes_) == 2 else ""
+        return Rules(tuple(rules), len(X), "accuracy", f"log-odds{of}")
+    return Rules(tuple(rules), len(X), "R²", "the target's units")
+
+
+def _answers(
+    committee: Committee, decision: Any, y: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """Return each expert's answers in the user's units, the truth, and names of the outputs."""
+    if is_classifier(committee):
+        return np.exp(decision.answers.log_probs), y, [str(c) for c in committee.classes_]
+    scaler = committee.target_scaler_
+    one = getattr(committee, "target_name_", "")
+    names = [one] if y.shape[1] == 1 else [str(o) for o in range(y.shape[1])]
+    return decision.answers.mean * scaler.scale_ + scaler.mean_, y, names
+
+
+def _standard_targets(committee: Committee, y: np.ndarray) -> np.ndarray:
+    if is_classifier(committee):
+        indicators = np.eye(len(committee.classes_))[y]
+        return indicators[:, 1:] if len(committee.classes_) == 2 else indicators
+    return (y - committee.target_scaler_.mean_) / committee.target_scaler_.scale_
+
+
+def _log_likelihood(committee: Committee, answers: Any, y: np.ndarray) -> np.ndarray:
+    """Return log p(y|x,m) of every row and expert."""
+    if is_classifier(committee):
+        return np.take_along_axis(answers.log_probs, y[:, None, None], axis=2)[..., 0]
+    target = _standard_targets(committee, y)[:, None]
+    return stats.norm.logpdf(target, answers.mean, np.exp(answers.log_scale)).sum(axis=2)
+
+
+def _score(classify: bool, answers: np.ndarray, truth: np.ndarray) -> float:
+    if classify:
+        return float((answers.argmax(axis=1) == truth).mean())
+    spread = ((truth - truth.mean(axis=0)) ** 2).sum(axis=0)
+    square = ((truth - answers) ** 2).sum(axis=0)
+    return float((1.0 - square / np.maximum(spread, 1e-12)).min())
+
+
+def _weights(
+    committee: Committee, encoding: Encoding, mine: np.ndarray, value: np.ndarray, error: np.ndarray
+) -> tuple[Weight, ...]:
+    """Return an expert's weights, ordered by how much a column changes its answers to its rows."""
+    if not value.size:
+        return ()
+    n_outputs = len(value)
+    several = [str(c) for c in getattr(committee, "classes_", range(n_outputs))]
+    outputs = [""] if n_outputs == 1 else several
+    ranked = []
+    for i, column in enumerate(encoding.columns):
+        places = encoding.places(i)
+        if not places:
+            continue
+        if column.kind == "category":
+            codes = level_codes(column, mine[:, places])
+            counts = np.bincount(codes, minlength=len(column.indicated))[-len(places) :]
+        else:
+            counts = np.asarray([len(mine), *mine[:, places[1:]].sum(axis=0)], int)
+        for o, output in enumerate(outputs):
+            effect = float(np.std(mine[:, places] @ value[o, places]))
+            found = [
+                Weight(
+                    column.label,
+                    encoding.features[place].level,
+                    output,
+                    float(value[o, place]),
+                    float(error[o, place]),
+                    int(count),
+                )
+                for place, count in zip(places, counts, strict=True)
+                if count
+            ]
+            ranked.append((effect, found))
+    ranked.sort(key=lambda pair: -pair[0])
+    return tuple(weight for effect, found in ranked if effect > 0.0 for weight in found)

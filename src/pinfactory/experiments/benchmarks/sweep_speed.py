@@ -1,0 +1,171 @@
+"""What a second worker gains on a sweep, and what a task costs beside its own work."""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar
+
+from matplotlib.figure import Figure
+from sklearn.datasets import make_circles
+
+from pinfactory.experiments.experiment import Measure, Presets, Results
+from pinfactory.sweep import sweep
+
+from ._charts import draw_measures
+
+TITLE = "Sweeps on one worker and on two"
+ABOUT = """
+Wall-clock time, with the start of the processes. Committees: 4 linear experts and a network of two
+layers as selector on 1,024 circles, as in the paper, over β₁ and seeds. Agents: PPO on the
+pendulum, one for each seed. Cost of a task: what each further point of a sweep takes whose function
+does nothing, with its file in the store; on local processes and on a Dask cluster of one worker.
+"""
+REQUIRES = ("distributed",)
+ALONE = True
+
+_KINDS = {"committees": 1.7, "agents": 1.8}
+_POOLS = ("processes", "Dask")
+
+
+@dataclass(frozen=True)
+class Settings(Presets):
+    """What is trained, how often and how long, and how many tasks do nothing."""
+
+    seeds: int = 3
+    kinds: tuple[str, ...] = ("committees", "agents")
+    trainings: int = 200
+    steps: int = 10_000
+    agents: int = 20
+    agent_steps: int = 100_000
+    tasks: int = 1000
+
+    QUICK: ClassVar[Mapping[str, Any]] = {
+        "seeds": 1,
+        "trainings": 40,
+        "agents": 4,
+        "agent_steps": 40_000,
+        "tasks": 200,
+    }
+
+
+def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:
+    """Return a piece for every repeat of every measurement."""
+    found: dict[str, Callable[[], Any]] = {}
+    for seed in range(settings.seeds):
+        for kind in settings.kinds:
+            found[f"{kind}, {seed}"] = partial(_both, settings, kind)
+        for pool in _POOLS:
+            found[f"cost, {pool}, {seed}"] = partial(_cost, settings, pool)
+    return found
+
+
+def train_committee(beta_selector: float, seed: int, steps: int) -> float:
+    """Return the accuracy of the paper's committee on its own samples."""
+    from pinfactory import SpecialistClassifier
+
+    X, y = make_circles(1024, noise=0.1, factor=0.5, random_state=0)
+    committee = SpecialistClassifier(
+        4,
+        beta_selector=beta_selector,
+        selector="mlp",
+        start="random",
+        objective="free_energy",
+        n_init=1,
+        early_stopping=False,
+        max_iter=steps,
+        random_state=seed,
+    )
+    return float(committee.fit(X, y).score(X, y))
+
+
+def do_nothing(n: int) -> int:
+    """Return a number."""
+    return n
+
+
+def _both(settings: Settings, kind: str) -> dict[str, float]:
+    """Return the seconds with one worker and with two, in turns."""
+    with _all_cores():
+        return {str(jobs): _seconds(settings, kind, jobs) for jobs in (1, 2)}
+
+
+def _seconds(settings: Settings, kind: str, jobs: int) -> float:
+    began = time.perf_counter()
+    if kind == "agents":
+        from pinfactory.rl import envs, train_agents
+
+        steps, seeds = settings.agent_steps, range(settings.agents)
+        train_agents(envs.Pendulum(), steps, seeds=seeds, n_experts=2, jobs=jobs)
+    else:
+        grid = {
+            "beta_selector": [1.0, 5.0, 25.0, 125.0],
+            "seed": range(settings.trainings // 4),
+            "steps": [settings.steps],
+        }
+        sweep(train_committee, grid, jobs=jobs, verbose=False)
+    return time.perf_counter() - began
+
+
+def _cost(settings: Settings, pool: str) -> float:
+    """Return the seconds of a further task: the difference between many and few."""
+    few = settings.tasks // 10
+    with _all_cores(), TemporaryDirectory() as folder:
+        times = [_idle(pool, n, Path(folder) / str(n)) for n in (few, few + settings.tasks)]
+    return (times[1] - times[0]) / settings.tasks
+
+
+def _idle(pool: str, n: int, store: Path) -> float:
+    run = partial(sweep, do_nothing, {"n": range(n)}, store=store, verbose=False)
+    if pool == "processes":
+        began = time.perf_counter()
+        run(jobs=1)
+        return time.perf_counter() - began
+    from distributed import Client, LocalCluster
+
+    options = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None}
+    with LocalCluster(**options) as cluster, Client(cluster, set_as_default=False) as client:
+        began = time.perf_counter()
+        run(scheduler=client)
+        return time.perf_counter() - began
+
+
+@contextmanager
+def _all_cores() -> Iterator[None]:
+    """Let workers have all cores, although what measures time is kept on one."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, range(os.cpu_count() or 1))
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def measures(results: Results) -> list[Measure]:
+    """Return the gain of the second worker, and what a task costs."""
+    rows = []
+    for kind, target in _KINDS.items():
+        found = [value for name, value in results.items() if name.startswith(kind)]
+        if found:
+            gains = [times["1"] / times["2"] for times in found]
+            name = f"throughput of two workers beside one, {kind}"
+            rows.append(Measure.over(name, gains, target=target, unit="×"))
+    for pool in _POOLS:
+        costs = [1e3 * v for name, v in results.items() if name.startswith(f"cost, {pool}")]
+        row = Measure.over(
+            f"cost of a task, {pool}", costs, target=5.0, unit="ms", higher_is_better=False
+        )
+        rows.append(row)
+    return rows
+
+
+def draw(results: Results) -> Figure:
+    """Draw gains and costs."""
+    return draw_measures(measures(results))

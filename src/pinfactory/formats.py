@@ -1,0 +1,45 @@
+"""Numbers and times as a reader wants them."""
+
+import math
+
+
+def number(value: float | None) -> str:
+    """Return a number with the digits that a reader needs."""
+    if value is None:
+        return "–"
+    value = 0.0 if abs(value) < 1e-9 else value
+    size = abs(value)
+    if size >= 1000:
+        text = f"{value:,.0f}"
+    elif size >= 10:
+        text = f"{value:.{3 - math.floor(math.log10(size))}f}"
+    elif size >= 5e-4 or size == 0:
+        text = f"{value:.3f}"
+    else:
+        text = f"{value:.0e}"
+    return text.replace("-", "−")
+
+
+def duration(seconds: float) -> str:
+    """Return a time as seconds, minutes or hours."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def quantity(value: float, digits: int | None = None) -> str:
+    """Return a number of the user's data, and years as years; rounded to so many digits if given.
+
+    A fraction has four digits.
+    """
+    value = value if digits is None else float(f"{value:.{digits}g}")
+    size = abs(value)
+    if size >= 1e4:
+        text = f"{value:,.0f}"
+    elif value == round(value):
+        text = f"{value:.0f}"
+    else:
+        text = f"{value:.4g}"
+    return text.replace("-", "−")

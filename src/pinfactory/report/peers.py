@@ -1,0 +1,128 @@
+"""How good a committee is on rows it has not seen, beside simpler and stronger models."""
+
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.linear_model import LogisticRegression, RidgeCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+from threadpoolctl import threadpool_limits
+
+from pinfactory.tables import Encoding
+
+COMMITTEE, LINEAR, TREE, BOOSTING = "committee", "one line", "tree", "boosting"
+# Probabilities of 0 are raised to this, so that one row cannot cost infinitely much.
+LEAST = 1e-3
+
+
+class Judgement(NamedTuple):
+    """One model on held-out rows.
+
+    Attributes
+    ----------
+    name
+        The model.
+    score
+        R², or the share of right answers.
+    error
+        The mean absolute error, or the mean log-loss in nats.
+    terms
+        How many numbers one would have to read to know the whole model.
+    seconds
+        Processor time of training.
+    """
+
+    name: str
+    score: float
+    error: float
+    terms: int
+    seconds: float
+
+
+def judge(
+    name: str, model: Any, classes: np.ndarray | None, X: Any, y: np.ndarray, seconds: float = 0.0
+) -> Judgement:
+    """Judge a fitted model on rows; `classes` are those it knows, or None for numbers."""
+    if classes is None:
+        answer = np.asarray(model.predict(X), float)
+        spread = np.sum((y - y.mean()) ** 2)
+        score = 1.0 - np.sum((y - answer) ** 2) / max(spread, 1e-12)
+        error = np.abs(y - answer).mean()
+    else:
+        proba = np.asarray(model.predict_proba(X), float)
+        codes = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+        known = classes[codes] == y
+        right = np.where(known, proba[np.arange(len(y)), codes], 0.0)
+        score = np.mean(known & (proba.argmax(axis=1) == codes))
+        error = -np.log(np.maximum(right, LEAST)).mean()
+    return Judgement(name, float(score), float(error), _terms(model), seconds)
+
+
+def peers(classify: bool, seed: int, n_leaves: int) -> Mapping[str, Callable[[], Any]]:
+    """Return what else one would try: models that take numbers, and those that are installed."""
+    small = {"max_leaf_nodes": max(2, n_leaves), "random_state": seed}
+    if classify:
+        found: dict[str, Callable[[], Any]] = {
+            LINEAR: lambda: make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)),
+            TREE: lambda: DecisionTreeClassifier(**small),
+            BOOSTING: lambda: HistGradientBoostingClassifier(random_state=seed),
+        }
+    else:
+        found = {
+            LINEAR: lambda: make_pipeline(StandardScaler(), RidgeCV(np.logspace(-2, 4, 13))),
+            TREE: lambda: DecisionTreeRegressor(**small),
+            BOOSTING: lambda: HistGradientBoostingRegressor(random_state=seed),
+        }
+        if find_spec("cubist"):
+            from cubist import Cubist
+
+            found["Cubist"] = lambda: Cubist(random_state=seed)
+    if find_spec("interpret"):
+        from interpret import glassbox
+
+        kind = "Classifier" if classify else "Regressor"
+        made = getattr(glassbox, f"ExplainableBoosting{kind}")
+        found["EBM"] = lambda: made(random_state=seed, n_jobs=1)
+    return found
+
+
+def judge_peer(
+    name: str,
+    make: Callable[[], Any],
+    classes: np.ndarray | None,
+    learned: tuple[Any, np.ndarray],
+    held_out: tuple[Any, np.ndarray],
+) -> Judgement:
+    """Fit a model on a frame and its targets as a committee sees them; judge it on others."""
+    encoding, start = Encoding.learn(learned[0]), time.process_time()
+    # Threads that wait for one another on a busy machine take several times as long.
+    with warnings.catch_warnings(), threadpool_limits(1):
+        warnings.simplefilter("ignore")  # of iterations, names, and features of no use
+        model = make().fit(encoding.transform(learned[0]), learned[1])
+        seconds = time.process_time() - start
+        return judge(name, model, classes, encoding.transform(held_out[0]), held_out[1], seconds)
+
+
+def _terms(model: Any) -> int:
+    """Return how many weights, leaves or graphs' steps a model has."""
+    last = model[-1] if hasattr(model, "steps") else model
+    if hasattr(last, "rules"):  # a committee
+        rules = getattr(last, "rules_", None)
+        return 0 if rules is None else sum(len(rule.weights) + 1 for rule in rules)
+    if hasattr(last, "coef_"):
+        return int(np.size(last.coef_))
+    if hasattr(last, "tree_"):
+        return int(last.tree_.n_leaves)
+    if hasattr(last, "term_scores_"):
+        return int(sum(np.size(scores) for scores in last.term_scores_))
+    if hasattr(last, "coeff_"):  # Cubist
+        weights = last.coeff_.drop(columns=["committee", "rule"], errors="ignore")
+        return int(weights.notna().to_numpy().sum())
+    trees = getattr(last, "_predictors", ())
+    return int(sum(tree.get_n_leaf_nodes() for step in trees for tree in step))

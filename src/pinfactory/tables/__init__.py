@@ -1,0 +1,21 @@
+"""Data frames as they are: which kinds their columns have, and how they become numbers and back."""
+
+from .columns import MISSING, OTHER, Column, Feature
+from .encoding import INDICATOR_SCALE, Encoding
+from .frames import as_frame, read_frame, write_frame
+from .rules import Rule, Rules, Weight
+
+__all__ = [
+    "INDICATOR_SCALE",
+    "MISSING",
+    "OTHER",
+    "Column",
+    "Encoding",
+    "Feature",
+    "Rule",
+    "Rules",
+    "Weight",
+    "as_frame",
+    "read_frame",
+    "write_frame",
+]

@@ -1,0 +1,314 @@
+"""What becomes of one column: `Column`."""
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, get_args
+
+import narwhals as nw
+import numpy as np
+from jaxtyping import Float
+
+from pinfactory.formats import quantity
+
+from . import frames
+
+Kind = Literal["number", "boolean", "category", "left out"]
+Part = Literal["", "year", "month", "weekday", "hour"]
+# A level in fewer rows, or a share of one twentieth of a small table, is one of the others.
+FEWEST, FEWEST_SHARE, FEWEST_OF_ALL = 10, 0.05, 3
+# … and so are those after so many more frequent ones.
+MOST_LEVELS = 40
+OTHER, MISSING = "(other)", "(missing)"
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+
+
+class Feature(NamedTuple):
+    """One number that a model sees.
+
+    Attributes
+    ----------
+    column
+        Position of its `Column` in the `Encoding`.
+    level
+        Which category it indicates; "" for a number.
+    name
+        Its name for readers.
+    """
+
+    column: int
+    level: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Column:
+    """What was done to a column of the user's frame.
+
+    Attributes
+    ----------
+    name, part
+        The user's column, and which part of it if it holds dates.
+    kind
+        What it is to the model.
+    levels
+        The categories that have a feature of their own, the most frequent first.
+    shares
+        Share of the rows that each indicator is 1 in: of every level, the others, the missing.
+    n_grouped, has_other
+        How many rarer categories there are, and whether those together have an indicator.
+    n_missing
+        Missing values in the rows of `fit`.
+    has_missing
+        Whether they have an indicator of their own.
+    fill
+        The median (or the share of True), which stands for a missing number.
+    low, high
+        The range of numbers.
+    whole
+        Whether all numbers were whole.
+    note
+        Why the column was left out.
+    """
+
+    name: str
+    kind: Kind
+    part: Part = ""
+    levels: tuple[str, ...] = ()
+    shares: tuple[float, ...] = ()
+    n_grouped: int = 0
+    has_other: bool = False
+    n_missing: int = 0
+    has_missing: bool = False
+    fill: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    whole: bool = False
+    note: str = ""
+
+    @property
+    def label(self) -> str:
+        """Return its name for readers."""
+        return f"{self.name} ({self.part})" if self.part else self.name
+
+    @property
+    def indicated(self) -> tuple[str, ...]:
+        """Return all that a category column tells apart."""
+        others = ((OTHER,) if self.has_other else ()) + ((MISSING,) if self.has_missing else ())
+        return self.levels + others if self.kind == "category" else others
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the model sees the numbers as they are."""
+        return self.kind == "number" and not self.part and not self.n_missing
+
+    def feature_levels(self) -> tuple[str, ...]:
+        """Return what each feature indicates, with "" for the number itself.
+
+        Two categories need one feature, the indicator of the second.
+        """
+        if self.kind == "left out":
+            return ()
+        if self.kind == "category":
+            return self.indicated[1:] if len(self.indicated) == 2 else self.indicated
+        return ("", MISSING) if self.has_missing else ("",)
+
+    def feature_shares(self) -> Float[np.ndarray, " k"]:
+        """Return the share of every feature that is an indicator of a category."""
+        shares = np.asarray(self.shares, float)
+        return shares[1:] if len(shares) == 2 else shares
+
+    def code(self, value: object) -> Float[np.ndarray, " k"]:
+        """Return the features of one of the column's own values, as `values` gives them."""
+        if self.kind == "category":
+            chosen = [level == value for level in self.indicated]
+            if not any(chosen):
+                chosen = [level == OTHER for level in self.indicated]
+            coded = np.asarray(chosen, float) if any(chosen) else np.asarray(self.shares, float)
+            return coded[1:] if len(coded) == 2 else coded
+        number = float(value)  # type: ignore[arg-type]
+        gone = np.isnan(number)
+        coded = np.asarray([self.fill if gone else number, float(gone)])
+        return coded[: len(self.feature_levels())]
+
+    def encode(self, values: np.ndarray) -> Float[np.ndarray, "n k"]:
+        """Return the features of values as `read` gives them."""
+        if self.kind == "category":
+            known, codes = np.unique(values.astype(str), return_inverse=True)
+            table = np.asarray([self.code(level) for level in known.tolist()])
+            return table.reshape(len(known), -1)[codes.ravel()]
+        gone = np.isnan(values)
+        features = np.column_stack([np.where(gone, self.fill, values), gone])
+        return features[:, : len(self.feature_levels())]
+
+    def strange(self, values: np.ndarray) -> str:
+        """Say what among the values was never seen in `fit`; "" if nothing."""
+        if self.kind == "category":
+            new = sorted(set(values.tolist()) - set(self.indicated) - {OTHER, MISSING})
+            if not self.has_missing and not self.n_missing and (values == MISSING).any():
+                new.append("a missing value")
+            new = [] if self.n_grouped else new
+            told = ", ".join(map(repr, new[:3])) + (", …" if len(new) > 3 else "")
+            return f"{told} in column {self.label!r}" if new else ""
+        gone = not self.n_missing and np.isnan(values).any()
+        return f"missing values in column {self.label!r}" if gone else ""
+
+    def read(self, series: nw.Series) -> np.ndarray:
+        """Return the user's values: numbers with NaN, or text with `MISSING`."""
+        if self.part:
+            return _date_part(frames.dates(series), self.part)
+        if self.kind == "category":
+            words, missing = frames.texts(series)
+            return np.where(missing, MISSING, words)
+        if not series.dtype.is_numeric() and series.dtype not in (nw.Boolean, nw.Duration):
+            return _forced(series, self.kind)
+        return frames.numbers(series)
+
+    def shown(self, value: Any) -> str:
+        """Return one of the user's values for readers."""
+        if isinstance(value, str):
+            return value
+        if np.isnan(value):
+            return MISSING
+        if self.kind == "boolean":
+            return str(value > 0.5)
+        return _day(value) if self.part == "year" else quantity(value)
+
+    def done(self) -> str:
+        """Say in words what was done."""
+        if self.kind == "left out":
+            return f"left out: {self.note}"
+        gaps = f"{self.n_missing} missing" if self.n_missing else ""
+        if self.kind == "category":
+            place = f"grouped as {OTHER}" if self.has_other else "taken as average"
+            rare = f"{self.n_grouped} rare: {place}" if self.n_grouped else ""
+            gaps = gaps and gaps + (": a category" if self.has_missing else ": taken as average")
+            return ", ".join(filter(None, (f"{len(self.levels)} categories", rare, gaps)))
+        if gaps:
+            gaps += f": as {self.fill:.4g}" + (", with an indicator" if self.has_missing else "")
+        whole = {"number": "as it is", "boolean": "0 for false, 1 for true"}[self.kind]
+        return ", ".join(filter(None, (whole, gaps)))
+
+
+def learn(series: nw.Series) -> list[Column]:
+    """Return what is to be done to a column, by what it holds."""
+    name, dtype = series.name, series.dtype
+    if dtype.is_numeric() or dtype == nw.Duration:
+        return [_number(name, frames.numbers(series))]
+    if dtype == nw.Boolean:
+        return [_number(name, frames.numbers(series), kind="boolean")]
+    if dtype in frames.DATES:
+        return _dates(name, frames.dates(series))
+    if dtype in (nw.String, nw.Categorical, nw.Enum, nw.Object, nw.Unknown):
+        words, missing = frames.texts(series)
+        if set(words[~missing]) <= {"True", "False"} and not missing.all():
+            return [_number(name, _truths(words), kind="boolean")]
+        return [_category(name, np.where(missing, MISSING, words))]
+    raise ValueError(
+        f"column {name!r} must hold numbers, booleans, text, categories or dates, but holds "
+        f"{dtype}: leave it out, or turn it into one of these."
+    )
+
+
+def fewest(n_rows: int) -> int:
+    """Return the rows below which a level is one of the others."""
+    return max(FEWEST_OF_ALL, min(FEWEST, int(FEWEST_SHARE * n_rows)))
+
+
+def _number(name: str, values: np.ndarray, *, kind: Kind = "number", part: Part = "") -> Column:
+    known = values[~np.isnan(values)]
+    if not len(known):
+        return Column(name, "left out", part, note="no value in any row")
+    n_missing = len(values) - len(known)
+    return Column(
+        name,
+        kind,
+        part,
+        n_missing=n_missing,
+        has_missing=n_missing >= fewest(len(values)),
+        fill=float(known.mean() if kind == "boolean" else np.median(known)),
+        low=float(known.min()),
+        high=float(known.max()),
+        whole=bool((known == np.round(known)).all()),
+    )
+
+
+def _category(name: str, values: np.ndarray, part: Part = "") -> Column:
+    words, counts = np.unique(values.astype(str), return_counts=True)
+    missing = words == MISSING
+    n_missing = int(counts[missing].sum())
+    words, counts = words[~missing], counts[~missing]
+    order = np.lexsort((words, -counts))
+    kept = [i for i in order if counts[i] >= fewest(len(values))][:MOST_LEVELS]
+    n_rare = int(counts.sum() - counts[kept].sum())
+    has_other, has_missing = (n >= fewest(len(values)) for n in (n_rare, n_missing))
+    if len(kept) + has_other + has_missing < 2:
+        note = "hardly any row differs" if kept else "nearly every row has another value"
+        return Column(name, "left out", part, n_missing=n_missing, note=note)
+    totals = [
+        *counts[kept],
+        *([n_rare] if has_other else []),
+        *([n_missing] if has_missing else []),
+    ]
+    return Column(
+        name,
+        "category",
+        part,
+        tuple(words[kept].tolist()),
+        tuple((np.asarray(totals) / np.sum(totals)).tolist()),
+        len(words) - len(kept),
+        has_other,
+        n_missing,
+        has_missing,
+    )
+
+
+def _dates(name: str, values: np.ndarray) -> list[Column]:
+    """Return the parts of a date that differ between rows."""
+    known = values[~np.isnat(values)]
+    parts = [part for part in get_args(Part)[1:] if len(np.unique(_date_part(known, part))) > 1]
+    if not parts:
+        return [Column(name, "left out", note="one date in all rows" if len(known) else "no value")]
+    learned = [
+        _number(name, _date_part(values, part), part=part)
+        if part in ("year", "hour")
+        else _category(name, _date_part(values, part), part)
+        for part in parts
+    ]
+    return [column for column in learned if column.kind != "left out"] or learned[:1]
+
+
+def _date_part(values: np.ndarray, part: Part) -> np.ndarray:
+    gone, day = np.isnat(values), values.astype("datetime64[D]")
+    if part == "year":
+        year = values.astype("datetime64[Y]")
+        start, end = (y.astype("datetime64[us]").astype(float) for y in (year, year + 1))
+        share = (values.astype("datetime64[us]").astype(float) - start) / (end - start)
+        return np.where(gone, np.nan, year.astype(float) + 1970.0 + share)
+    if part == "hour":
+        return np.where(gone, np.nan, (values - day).astype(float) / 3600e6)
+    names = np.asarray(MONTHS if part == "month" else WEEKDAYS, object)
+    number = values.astype("datetime64[M]").astype(int) if part == "month" else day.astype(int) + 3
+    return np.where(gone, MISSING, names[number % len(names)])
+
+
+def _day(year: float) -> str:
+    """Return the day that a year with a fraction stands for."""
+    start, end = (np.datetime64(f"{int(year) + i:04d}", "s") for i in (0, 1))
+    return str((start + (end - start) * (year - int(year))).astype("datetime64[D]"))
+
+
+def _truths(words: np.ndarray) -> Float[np.ndarray, " n"]:
+    return np.asarray([{"True": 1.0, "False": 0.0}.get(word, np.nan) for word in words.tolist()])
+
+
+def _forced(series: nw.Series, kind: Kind) -> Float[np.ndarray, " n"]:
+    """Return a column that was numbers or booleans in `fit` and is neither now."""
+    words, missing = frames.texts(series)
+    try:
+        if kind == "boolean" and set(words[~missing]) <= {"True", "False"}:
+            return _truths(words)
+        return np.asarray([float(word or "nan") for word in words.tolist()])
+    except ValueError as error:
+        raise ValueError(
+            f"column {series.name!r} must hold {kind}s, as in fit, but {error}."
+        ) from error

@@ -1,0 +1,109 @@
+"""Frames of pandas, polars and Arrow, seen alike through narwhals; files of them."""
+
+from pathlib import Path
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+from jaxtyping import Bool, Float
+
+DATES = (nw.Date, nw.Datetime)
+
+
+def as_frame(data: Any) -> nw.DataFrame | None:
+    """Return a data frame with named columns, or None for anything else.
+
+    A frame whose columns are numbered is an array to scikit-learn, and so it is here.
+    """
+    try:
+        frame = nw.from_native(data, eager_only=True, pass_through=True)
+    except nw.exceptions.DuplicateError as error:
+        raise ValueError(f"every column must have a name of its own. {error}") from error
+    if not isinstance(frame, nw.DataFrame):
+        return None
+    return frame if all(isinstance(name, str) for name in frame.columns) else None
+
+
+def numbers(series: nw.Series) -> Float[np.ndarray, " n"]:
+    """Return a column of numbers, booleans or durations (as days), with NaN for what is missing."""
+    if series.dtype == nw.Duration:
+        days = series.cast(nw.Duration("us")).to_numpy().astype("timedelta64[us]")
+        return np.where(np.isnat(days), np.nan, days.astype(float) / 86_400e6)
+    values = np.asarray(series.cast(nw.Float64).to_numpy(), float)
+    if np.isinf(values).any():
+        raise ValueError(f"column {series.name!r} must hold finite numbers, but has infinite ones.")
+    return values
+
+
+def dates(series: nw.Series) -> np.ndarray:
+    """Return a column of dates as datetime64, in the times of its own clock."""
+    if isinstance(series.dtype, nw.Datetime) and series.dtype.time_zone is not None:
+        series = series.dt.replace_time_zone(None)
+    return np.asarray(series.cast(nw.Datetime("us")).to_numpy()).astype("datetime64[us]")
+
+
+def texts(series: nw.Series) -> tuple[np.ndarray, Bool[np.ndarray, " n"]]:
+    """Return a column as text, and where it is missing."""
+    missing = np.asarray(series.is_null().to_numpy(), bool)
+    values = series.to_numpy()
+    words = ["" if gone else str(v) for v, gone in zip(values, missing, strict=True)]
+    return np.asarray(words, object), missing
+
+
+def read_frame(path: str | Path) -> Any:
+    """Read a CSV or Parquet file into a frame of pandas.
+
+    Text columns all of whose values are ISO dates become dates; a first column without a name,
+    or named ``rownames``, that counts the rows is left out.
+    """
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise ImportError("Reading tables needs pip install 'pinfactory[tables]'.") from error
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {str(path)!r}")
+    ending = path.suffix.lower()
+    if ending in (".parquet", ".pq"):
+        frame = pd.read_parquet(path)
+    elif ending in (".csv", ".tsv", ".txt", ".gz", ".zip", ".xz", ".bz2"):
+        try:
+            frame = pd.read_csv(path, sep=None if ending == ".txt" else _separator(path))
+        except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
+            raise ValueError(f"{path} is no table of comma-separated values: {error}") from error
+    else:
+        raise ValueError(f"a table must end in .csv, .tsv or .parquet, but got {str(path)!r}")
+    frame.columns = [str(name).strip() for name in frame.columns]
+    for name in frame.columns:
+        if frame[name].dtype == "str" or frame[name].dtype == object:
+            frame[name] = _parsed(frame[name])
+    first = frame.columns[0]
+    if first in ("", "rownames", "Unnamed: 0") and frame[first].is_unique:
+        frame = frame.drop(columns=first)
+    return frame
+
+
+def write_frame(frame: Any, path: str | Path) -> None:
+    """Write a frame of pandas as CSV or Parquet, by the ending of the path."""
+    path = Path(path)
+    if path.suffix.lower() in (".parquet", ".pq"):
+        frame.to_parquet(path, index=False)
+    else:
+        frame.to_csv(path, index=False)
+
+
+def _separator(path: Path) -> str:
+    return "\t" if ".tsv" in "".join(path.suffixes) else ","
+
+
+def _parsed(column: Any) -> Any:
+    """Return a column of text as dates, if all of them are such."""
+    import pandas as pd
+
+    known = column.dropna()
+    if not len(known) or not known.astype(str).str.match(r"\d{4}-\d{2}-\d{2}([ T]\d|$)").all():
+        return column
+    try:
+        return pd.to_datetime(column, format="ISO8601")
+    except (ValueError, TypeError):
+        return column

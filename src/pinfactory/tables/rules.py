@@ -1,0 +1,190 @@
+"""Where each expert applies and what it says, as plain values and text: `Rules`."""
+
+import textwrap
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pinfactory.formats import quantity
+
+if TYPE_CHECKING:
+    import pandas
+
+# Columns of a rule that are printed, and levels of a category.
+MOST_PRINTED = 5
+WIDTH = 79
+
+
+class Weight(NamedTuple):
+    """What one number, or one category, changes in an expert's answer.
+
+    Attributes
+    ----------
+    column, level
+        The user's column, and the category ("" for a number).
+    output
+        Which class or target it is about; "" if there is one answer.
+    value, error
+        The weight in the user's units and its standard error. That of a category is the
+        difference from the average over all rows (of two categories: from the first).
+    rows
+        For a category, how many of the expert's rows have it.
+    """
+
+    column: str
+    level: str
+    output: str
+    value: float
+    error: float
+    rows: int
+
+    def text(self) -> str:
+        """Return weight and error with a sign."""
+        sign = "+" if self.value > 0 else ""
+        return f"{sign}{quantity(self.value, 3)} ± {quantity(self.error, 2)}"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One expert.
+
+    Attributes
+    ----------
+    expert, share, bits
+        Its number, p(m), and I(X;Y|M=m).
+    where, asked, fidelity
+        A short condition for the rows that are its own, the columns it asks about, and how well it
+        tells these rows (F1 score).
+    rows, matched
+        Rows that are its own, and rows that the condition holds for.
+    typical
+        The mean of its answers to its own rows: a number for each target, or the probability of
+        each class.
+    weights
+        What changes its answers, the most important column first; empty for other than linear
+        experts.
+    score
+        How good its answers are on its own rows: R² (worst target), or the share of right ones.
+    """
+
+    expert: int
+    share: float
+    bits: float
+    where: str
+    asked: tuple[str, ...]
+    fidelity: float
+    rows: int
+    matched: int
+    typical: dict[str, float]
+    weights: tuple[Weight, ...]
+    score: float
+
+    def columns(self) -> dict[tuple[str, str], list[Weight]]:
+        """Return the weights grouped by column and output, the most important first."""
+        grouped: dict[tuple[str, str], list[Weight]] = {}
+        for weight in self.weights:
+            grouped.setdefault((weight.column, weight.output), []).append(weight)
+        return grouped
+
+    def says(self, most: int = MOST_PRINTED) -> list[tuple[str, str]]:
+        """Return the most important columns with what they change, as text."""
+        lines = []
+        for (column, output), weights in list(self.columns().items())[:most]:
+            name = f"{column} → {output}" if output and len(self.typical) > 2 else column
+            if weights[0].level:
+                shown = sorted(weights, key=lambda w: -abs(w.value) * w.rows**0.5)[:most]
+                shown.sort(key=lambda w: -w.value)
+                told = "; ".join(f"{w.level} {w.text()}" for w in shown)
+                lines.append((name, told + ("; …" if len(weights) > len(shown) else "")))
+            else:
+                lines.append((name, weights[0].text()))
+        return lines
+
+
+@dataclass(frozen=True)
+class Rules:
+    """A table with a rule for each expert in use; print it, or take its `frame`.
+
+    Attributes
+    ----------
+    rules
+        The rules, the busiest expert first.
+    n_rows
+        Rows on which they were measured.
+    measure
+        What their score is: "R²" or "accuracy".
+    unit
+        What weights are in: the target's own units, or log-odds.
+    """
+
+    rules: tuple[Rule, ...]
+    n_rows: int
+    measure: str
+    unit: str
+
+    def __iter__(self) -> Iterator[Rule]:
+        return iter(self.rules)
+
+    def __len__(self) -> int:
+        return len(self.rules)
+
+    def __getitem__(self, index: int) -> Rule:
+        return self.rules[index]
+
+    def frame(self) -> "pandas.DataFrame":
+        """Return a pandas frame with one row for each rule."""
+        import pandas as pd
+
+        chosen = ("expert", "where", "fidelity", "rows", "share", "bits", "score")
+        rows = [{n: getattr(rule, n) for n in chosen} for rule in self.rules]
+        for row, rule in zip(rows, self.rules, strict=True):
+            row["says"] = "; ".join(f"{name} {text}" for name, text in rule.says())
+        return pd.DataFrame(rows)
+
+    def __str__(self) -> str:
+        parts = [self._text(rule) for rule in self.rules]
+        return "\n\n".join(parts)
+
+    __repr__ = __str__
+
+    def _text(self, rule: Rule) -> str:
+        head = (
+            f"expert {rule.expert}: {rule.share:.0%} of the work, {rule.bits:.2f} bits, "
+            f"{self.measure} {rule.score:.2f} on its {rule.rows:,} rows"
+        )
+        fit = f"(fidelity {rule.fidelity:.2f}, {rule.matched:,} of {self.n_rows:,} rows)"
+        lines = [head, *_wrapped("where  ", f"{rule.where} {fit}")]
+        about = ", ".join(
+            f"{name} {quantity(value, 3)}".strip() for name, value in rule.typical.items()
+        )
+        lines += _wrapped("says   ", f"{about} on average, and for each unit or category")
+        width = max((len(name) for name, _ in rule.says()), default=0)
+        for name, told in rule.says():
+            lines += _wrapped(f"       {name:<{min(width, 30)}}  ", told)
+        more = len(rule.columns()) - MOST_PRINTED
+        return "\n".join(lines + ([f"         … and {more} columns more"] if more > 0 else []))
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return plain values for a file."""
+        rules = [asdict(rule) | {"weights": [tuple(w) for w in rule.weights]} for rule in self]
+        rest = {"n_rows": self.n_rows, "measure": self.measure, "unit": self.unit}
+        return {"rules": rules} | rest
+
+    @classmethod
+    def from_plain(cls, values: Any) -> "Rules":
+        """Return the rules of plain values from a file."""
+        rules = tuple(
+            Rule(**rule | {"weights": tuple(Weight(*w) for w in rule["weights"])})
+            for rule in values["rules"]
+        )
+        rest = {name: value for name, value in values.items() if name != "rules"}
+        made = cls(rules, **rest)
+        str(made)  # what cannot be printed is not sound
+        return made
+
+
+def _wrapped(label: str, text: str) -> list[str]:
+    indent = "  " + " " * len(label)
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=f"  {label}", subsequent_indent=indent, break_on_hyphens=False
+    )

@@ -1,0 +1,131 @@
+"""Sweeps on a real Dask scheduler with two workers on this machine."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pinfactory.sweep import sweep
+from toys.swept import root, trained
+
+distributed = pytest.importorskip(
+    "distributed", reason="needs Dask: pip install 'pinfactory[cluster]'"
+)
+pytestmark = pytest.mark.slow
+TESTS = Path(__file__).parents[1]
+
+
+def environment():
+    paths = [str(TESTS), *filter(None, sys.path)]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+
+
+class Cluster:
+    """A scheduler and workers, each a process of its own."""
+
+    def __init__(self, folder):
+        self._folder, self._processes = folder, []
+        self._start("scheduler", "--port", "0", "--scheduler-file", folder / "scheduler.json")
+        self.workers = [self.add_worker() for _ in range(2)]
+        with distributed.Client(scheduler_file=str(folder / "scheduler.json")) as client:
+            client.wait_for_workers(2, timeout=120)
+            self.address = client.scheduler.address
+
+    def _start(self, what, *options):
+        with (self._folder / f"{what} {len(self._processes)}.log").open("w") as log:
+            self._processes.append(
+                subprocess.Popen(
+                    [sys.executable, "-m", "dask", what, "--host", "127.0.0.1", *map(str, options)],
+                    env=environment(),
+                    cwd=self._folder,
+                    stdout=log,
+                    stderr=log,
+                )
+            )
+        return self._processes[-1]
+
+    def add_worker(self):
+        options = ("--nthreads", "1", "--no-nanny", "--death-timeout", "60")
+        return self._start("worker", "--scheduler-file", self._folder / "scheduler.json", *options)
+
+    def close(self):
+        for process in self._processes:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def notes(tmp_path, monkeypatch):
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    monkeypatch.setenv("TOY_FOLDER", str(folder))
+    return folder
+
+
+@pytest.fixture
+def cluster(notes, tmp_path):
+    cluster = Cluster(tmp_path)
+    yield cluster
+    cluster.close()
+
+
+def computed(notes):
+    return sorted(map(int, (notes / "computed").read_text().split()))
+
+
+COORDINATOR = """
+import sys
+from toys.swept import root
+from pinfactory.sweep import sweep
+sweep(root, {"n": range(12)}, store=sys.argv[1], scheduler=sys.argv[2])
+"""
+
+
+def test_lost_workers_and_coordinators_cost_no_finished_work(cluster, notes, tmp_path):
+    store = tmp_path / "store"
+    for n in (2, 5):
+        (notes / f"trouble {n}").write_text("wait")
+    coordinator = subprocess.Popen(
+        [sys.executable, "-c", COORDINATOR, str(store), cluster.address], env=environment()
+    )
+    # Both workers are at work: one is killed and a new one comes; what the dead one did goes on
+    # there.
+    deadline = time.monotonic() + 120
+    while not all((notes / f"began {n}").exists() for n in (2, 5)):
+        assert time.monotonic() < deadline
+        assert coordinator.poll() is None
+        time.sleep(0.05)
+    done = len(list(store.glob("*/*.json")))
+    victim = int((notes / "began 2").read_text())
+    (notes / "began 2").unlink()
+    os.kill(victim, signal.SIGKILL)
+    cluster.add_worker()
+    while not (notes / "began 2").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    # Then the coordinator is killed, and started again.
+    coordinator.kill()
+    coordinator.wait()
+    for n in (2, 5):
+        (notes / f"trouble {n}").unlink()
+    finished = {path.name.split("-")[0] for path in store.glob("*/*.json")}
+    assert len(finished) >= done
+    before = (notes / "computed").read_text().split()
+    result = sweep(root, {"n": range(12)}, store=store, scheduler=cluster.address)
+    assert [record["root"] for record in result] == [n**0.5 for n in range(12)]
+    again = (notes / "computed").read_text().split()[len(before) :]
+    assert not finished & {f"n={n}" for n in again}
+    assert set(map(int, before + again)) == set(range(12))
+
+
+def test_a_cluster_gives_the_same_numbers_as_this_machine(cluster):
+    grid = {"beta": [2.0, 20.0], "seed": [0]}
+    with distributed.Client(cluster.address, set_as_default=False) as client:
+        there = sweep(trained, grid, scheduler=client)
+        assert client.status == "running"  # who opens a client closes it
+    here = sweep(trained, grid, jobs=1)
+    assert [r["value"] for r in here] == [r["value"] for r in there]

@@ -1,0 +1,143 @@
+import datetime
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from pinfactory.tables import Encoding, as_frame, read_frame
+
+
+@pytest.fixture(scope="module")
+def frame():
+    """Every kind of column, with rare levels, gaps, and columns that say nothing."""
+    n = 40
+    days = np.datetime64("2023-01-01T06:00", "us") + np.arange(n) * np.timedelta64(31, "D")
+    return pd.DataFrame(
+        {
+            "area": [np.nan if i % 8 == 0 else 10.0 + i for i in range(n)],
+            "garden": [i % 3 == 0 for i in range(n)],
+            "street": ["A", "B", "C", "C"] * 9 + ["rare", "rarer", "rarest", "one more"],
+            "heating": ["gas", "oil"] * (n // 2),
+            "sold": days,
+            "key": [f"id{i}" for i in range(n)],
+            "same": ["x"] * n,
+        }
+    )
+
+
+def names_of(encoding):
+    return [feature.name for feature in encoding.features]
+
+
+def test_every_column_becomes_the_numbers_it_says(frame):
+    encoding = Encoding.learn(frame)
+    numbers = dict(zip(names_of(encoding), encoding.transform(frame).T, strict=True))
+    known = frame["area"].dropna()
+    np.testing.assert_array_equal(numbers["area"], frame["area"].fillna(known.median()))
+    np.testing.assert_array_equal(numbers["area = (missing)"], frame["area"].isna())
+    np.testing.assert_array_equal(numbers["garden"], frame["garden"])
+    np.testing.assert_array_equal(numbers["street = C"], frame["street"] == "C")
+    np.testing.assert_array_equal(numbers["street = (other)"], ~frame["street"].isin(list("ABC")))
+    # Two categories need one number.
+    np.testing.assert_array_equal(numbers["heating = oil"], frame["heating"] == "oil")
+    assert "heating = gas" not in numbers
+    year = frame["sold"].dt.year + (frame["sold"].dt.day_of_year - 0.75) / np.where(
+        frame["sold"].dt.is_leap_year, 366, 365
+    )
+    np.testing.assert_allclose(numbers["sold (year)"], year)
+    np.testing.assert_array_equal(
+        numbers["sold (weekday) = Sun"], frame["sold"].dt.day_of_week == 6
+    )
+    assert not any(name.startswith(("key", "same", "sold (hour)")) for name in numbers)
+    told = {name: done for name, _, done in encoding.table()}
+    assert told["area"] == "as it is, 5 missing: as 30, with an indicator"
+    assert told["street"] == "3 categories, 4 rare: grouped as (other)"
+    assert told["key"] == "left out: nearly every row has another value"
+    assert told["same"] == "left out: hardly any row differs"
+
+
+def test_pandas_polars_and_arrow_are_the_same(frame):
+    encoding = Encoding.learn(frame)
+    expected = encoding.transform(frame)
+    categorical = frame.astype({"street": "category", "heating": "category"})
+    shuffled = frame[list(frame.columns[::-1])].assign(extra=1)
+    for other in (pl.from_pandas(frame), pa.Table.from_pandas(frame), categorical, shuffled):
+        np.testing.assert_array_equal(encoding.transform(other), expected)
+    for other in (pl.from_pandas(frame), pa.Table.from_pandas(frame)):
+        assert Encoding.learn(other) == encoding
+
+
+def test_what_was_not_seen_is_taken_as_average_and_named(frame):
+    encoding = Encoding.learn(frame[["garden", "heating", "street"]])
+    new = frame[["garden", "heating", "street"]].head(2).astype(object)
+    new.loc[0] = [None, "coal", "unknown"]
+    with pytest.warns(UserWarning, match="'coal' in column 'heating'") as warned:
+        numbers = encoding.transform(new)[0]
+    assert "missing values in column 'garden'" in str(warned[0].message)
+    assert "street" not in str(warned[0].message)
+    named = dict(zip(names_of(encoding), numbers, strict=True))
+    assert named["garden"] == frame["garden"].mean()
+    assert named["heating = oil"] == 0.5
+    assert named["street = (other)"] == 1.0
+    with pytest.raises(ValueError, match="lacks 'heating', 'street'"):
+        encoding.transform(frame[["garden"]])
+    with pytest.raises(ValueError, match="column 'garden' must hold booleans"):
+        encoding.transform(new.assign(garden=["maybe", "not"]))
+
+
+def test_columns_that_cannot_be_used_are_refused_by_name(frame):
+    with pytest.raises(ValueError, match="column 'lists' must hold numbers"):
+        Encoding.learn(pl.DataFrame({"lists": [[1], [2]]}))
+    with pytest.raises(ValueError, match="column 'far' must hold finite numbers"):
+        Encoding.learn(pd.DataFrame({"far": [1.0, np.inf]}))
+    with pytest.raises(ValueError, match="no column tells rows apart"):
+        Encoding.learn(frame[["key"]])
+    with pytest.raises(ValueError, match="a name of its own"):
+        as_frame(pd.DataFrame(np.ones((2, 2)), columns=["a", "a"]))
+    assert as_frame(pd.DataFrame(np.ones((2, 2)))) is None
+    assert as_frame(np.ones((2, 2))) is None
+
+
+def test_an_encoding_goes_through_plain_values(frame):
+    encoding = Encoding.learn(frame)
+    assert Encoding.from_plain(encoding.to_plain()) == encoding
+    plain = encoding.to_plain()
+    for name, wrong in (("kind", "code"), ("levels", ["A"]), ("fill", "0"), ("low", float("nan"))):
+        with pytest.raises(ValueError, match=r"column|number"):
+            Encoding.from_plain([plain[0] | {name: wrong}])
+    with pytest.raises(ValueError, match="fields of a column"):
+        Encoding.from_plain([{"name": "a"}])
+
+
+def test_files_are_read_with_dates_and_without_row_numbers(frame, tmp_path):
+    frame.to_csv(tmp_path / "a.csv")
+    frame.to_parquet(tmp_path / "a.parquet")
+    expected = Encoding.learn(frame)
+    for name in ("a.csv", "a.parquet"):
+        read = read_frame(tmp_path / name)
+        assert list(read.columns) == list(frame.columns)
+        np.testing.assert_allclose(expected.transform(read), expected.transform(frame))
+    dated = pd.DataFrame({"day": ["2024-02-30", "2024-01-01"]})
+    dated.to_csv(tmp_path / "b.csv", index=False)
+    assert read_frame(tmp_path / "b.csv")["day"].tolist() == dated["day"].tolist()
+    with pytest.raises(FileNotFoundError, match=r"there is no file .*none\.csv"):
+        read_frame(tmp_path / "none.csv")
+    (tmp_path / "a.doc").touch()
+    with pytest.raises(ValueError, match=r"must end in \.csv"):
+        read_frame(tmp_path / "a.doc")
+    (tmp_path / "empty.csv").touch()
+    with pytest.raises(ValueError, match="no table of comma-separated values"):
+        read_frame(tmp_path / "empty.csv")
+
+
+def test_dates_of_a_time_zone_and_plain_dates():
+    day = [datetime.date(2024, 1, 1) + datetime.timedelta(days=i) for i in range(30)]
+    encoding = Encoding.learn(pl.DataFrame({"day": day}))
+    assert {c.part for c in encoding.columns} == {"year", "weekday"}
+    moments = pd.date_range("2024-01-01", periods=30, freq="7h", tz="Asia/Tokyo")
+    hours = Encoding.learn(pd.DataFrame({"at": moments}))
+    numbers = hours.transform(pd.DataFrame({"at": moments})).T
+    named = dict(zip(names_of(hours), numbers, strict=True))
+    np.testing.assert_array_equal(named["at (hour)"], moments.hour)

@@ -1,0 +1,157 @@
+"""From a file to predictions, explanations and a page, on the command line."""
+
+import json
+import re
+from contextlib import redirect_stdout
+from io import StringIO
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from pinfactory import load
+from pinfactory.cli import main
+
+NASTY = '<script>alert("x")</script>$a$'
+
+
+def shifts(n):
+    """Wages that follow another line by day and by night, with gaps and a nasty category."""
+    random = np.random.default_rng(0)
+    night, years = random.random(n) < 0.5, random.integers(0, 30, n).astype(float)
+    town = random.choice(["Ayr", NASTY, "Bath"], n)
+    wage = np.where(night, 40.0 + 0.2 * years, 10.0 + 1.5 * years) + random.normal(0, 1, n)
+    years[:: n // 10] = np.nan
+    columns = {"wage": wage, "night": night, "years": years, "town": town}
+    return pd.DataFrame(columns)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tables")
+    frame = shifts(300)
+    frame.loc[5, "wage"] = np.nan
+    frame.to_csv(folder / "shifts.csv", index=False)
+    frame.drop(columns="wage").to_parquet(folder / "new.parquet")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def fitted(folder):
+    """The folder after `fit`, with what it printed in a file."""
+    arguments = ["--target", "wage", "--experts", "2", "--out", str(folder)]
+    with redirect_stdout(StringIO()) as stream:
+        assert main(["fit", str(folder / "shifts.csv"), *arguments]) == 0
+    (folder / "printed.txt").write_text(stream.getvalue())
+    return folder
+
+
+def test_fit_ends_with_a_short_table_a_model_and_a_page(fitted):
+    printed = (fitted / "printed.txt").read_text()
+    lines = printed.splitlines()
+    assert max(len(line) for line in lines if str(fitted) not in line) <= 79
+    assert "1 row without wage left out" in printed
+    scores = dict(re.findall(r"^(committee|one line|boosting) +(-?[\d.]+)", printed, re.MULTILINE))
+    assert float(scores["committee"]) > float(scores["one line"]) + 0.1
+    assert re.search(r"1\.00 +(not )?night", printed)
+    assert load(fitted / "model.pin").target_name_ == "wage"
+    page = (fitted / "report.html").read_text()
+    assert len(page.encode()) < 2e6
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+    assert not re.search(r"(src|href)=[\"']?https?:", page)
+
+
+def test_predict_gives_what_the_model_says_and_who_decided(fitted, capsys, tmp_path):
+    model, new = str(fitted / "model.pin"), str(fitted / "new.parquet")
+    assert main(["predict", model, new, "--out", str(tmp_path / "p.csv")]) == 0
+    answers = pd.read_csv(tmp_path / "p.csv")
+    committee, frame = load(model), pd.read_parquet(new)
+    mean, deviation = committee.predict(frame, return_std=True)
+    np.testing.assert_allclose(answers["wage"], mean)
+    np.testing.assert_allclose(answers["deviation"], deviation)
+    np.testing.assert_array_equal(answers["expert"], committee.assign(frame))
+    capsys.readouterr()
+    assert main(["predict", model, new, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[3]["wage"] == pytest.approx(mean[3])
+    assert main(["predict", model, new]) == 0
+    assert capsys.readouterr().out.startswith("wage,deviation,expert,p(expert)\n")
+
+
+def test_explain_prints_rules_a_row_and_what_was_done(fitted, capsys):
+    model = str(fitted / "model.pin")
+    assert main(["explain", model]) == 0
+    printed = capsys.readouterr().out
+    assert "night" in printed
+    assert max(map(len, printed.splitlines())) <= 79
+    assert main(["explain", model, str(fitted / "shifts.csv"), "--row", "3"]) == 0
+    assert "decided  by expert" in capsys.readouterr().out
+    assert main(["explain", model, "--columns"]) == 0
+    assert re.search(r"years +number +as it is, \d+ missing", capsys.readouterr().out)
+    assert main(["explain", model, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert {rule["where"] for rule in told["rules"]} == {"night", "not night"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["predict", "model.pin", "towns.csv"], "lacks 'night', 'years'"),
+        (["fit", "none.csv", "--target", "wage"], "there is no file 'none.csv'"),
+        (["fit", "shifts.csv", "--target", "pay"], "has no column 'pay'; it has wage, night"),
+        (["fit", "shifts.csv", "--target", "wage", "--without", "x"], "has no column 'x'"),
+        (["fit", "shifts.csv", "--target", "wage", "--holdout", "2"], "--holdout must be above 0"),
+        (["fit", "shifts.csv", "--target", "wage", "--kind", "classes"], "too many classes"),
+        (["fit", "shifts.csv", "--target", "town", "--kind", "numbers"], "must hold numbers"),
+        (["predict", "none.pin", "shifts.csv"], "write one with pinfactory fit"),
+        (["predict", "shifts.csv", "shifts.csv"], "shifts.csv"),
+        (["explain", "model.pin", "--row", "1"], "pinfactory explain model.pin DATA.csv --row 1"),
+        (["explain", "model.pin", "shifts.csv", "--row", "900"], "from 0 to 299, but got 900"),
+        (["compare", "shifts.csv", "--target", "wage", "--folds", "1"], "--folds must be"),
+        (["curve", "shifts.csv", "--target", "wage", "--points", "1"], "--points must be"),
+        (["density", "shifts.csv", "--without", "no"], "has no column 'no'"),
+    ],
+)
+def test_errors_are_one_line_that_says_what_to_do(fitted, monkeypatch, capsys, arguments, told):
+    monkeypatch.chdir(fitted)
+    shifts(20)[["town"]].to_csv("towns.csv", index=False)
+    assert main(arguments) == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith("pinfactory: ")
+    assert told in printed
+    assert len(printed.splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_compare_curve_and_density(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    data = str(tmp_path / "small.csv")
+    shifts(120).to_csv(data, index=False)
+    assert main(["compare", data, "--target", "wage", "--folds", "2", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["committee"]["score"] > found["one line"]["score"] + 0.1
+    assert found["committee"]["rules"] >= 2
+    assert found["one line"]["rules"] is None
+    assert main(["curve", data, "--target", "wage", "--points", "3", "--json"]) == 0
+    points = json.loads(capsys.readouterr().out)["points"]
+    assert points[0]["information_selector"] < points[-1]["information_selector"]
+    assert (tmp_path / "curve.svg").exists()
+    assert main(["density", data, "--rows", "3"]) == 0
+    printed = capsys.readouterr().out
+    assert "The most unusual rows" in printed
+    assert (tmp_path / "density.pin").exists()
+
+
+@pytest.mark.slow
+def test_classes_make_a_page_too(folder, tmp_path, capsys):
+    frame = shifts(200)
+    frame["paid"] = np.where(frame["wage"] > 30, "well", "badly")
+    frame.drop(columns="wage").to_csv(tmp_path / "paid.csv", index=False)
+    arguments = ["--target", "paid", "--experts", "2", "--out", str(tmp_path), "--json"]
+    assert main(["fit", str(tmp_path / "paid.csv"), *arguments]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["kind"] == "classes"
+    assert told["held_out"][0]["score"] > 0.8
+    page = (tmp_path / "report.html").read_text()
+    assert "log-odds" in page
+    assert "right as often" in page

@@ -1,0 +1,53 @@
+"""Calls with bad settings and data: a documented error or a right answer."""
+
+import jaxtyping
+import numpy as np
+import pytest
+from fuzz_calls import LEARNERS, Call, fuzz, judge
+
+SLOW = [
+    pytest.param(name, marks=pytest.mark.slow) for name in LEARNERS if name != "SpecialistMixture"
+]
+
+
+@pytest.fixture(autouse=True)
+def types_unchecked(monkeypatch):
+    """As users have it: values of wrong types are handed over on purpose."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
+@pytest.mark.parametrize("name", ["SpecialistMixture", *SLOW])
+def test_bad_calls_are_refused_or_answered(name):
+    counts, faults = fuzz(name, 100 if name == "SpecialistMixture" else 30)
+    assert faults == []
+    assert set(counts) == {"refused", "answered"}
+
+
+class Careless:
+    """A learner that does what none should."""
+
+    def __init__(self, answer=0.0, error=None):
+        self.answer, self.error = answer, error
+
+    def fit(self, x, w):
+        self.half_done_ = True
+        if self.error:
+            raise self.error
+
+
+@pytest.mark.parametrize(
+    ("call", "fault"),
+    [
+        (Call({"error": KeyError("x")}), "undocumented error"),
+        (Call({"error": ValueError("x")}), "a failed training left traces"),
+        (Call({}, None, (np.nan,)), "answers are not finite"),
+    ],
+)
+def test_faults_are_seen(call, fault):
+    careless = LEARNERS["SpecialistMixture"]._replace(
+        make=Careless,
+        train=lambda model, *data: model.fit(*data),
+        ask=lambda model, x: np.asarray(x),
+    )
+    outcome = judge(careless, Careless(), call)
+    assert (outcome.name, outcome.fault) == (fault, True)

@@ -1,0 +1,190 @@
+"""Kill trainings at random moments and go on with them: `python tools/kill_resume.py -n 50`.
+
+Every training runs once unbroken in a process of its own. Then, n times, one is killed (SIGKILL)
+at a random moment after a random chunk of its steps, and the same command is run again. The second
+must end with the same answers, bit for bit, and with the same rows in its log. What does not is
+printed with its seed, and the exit code is 1.
+"""
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from tqdm.auto import tqdm
+
+
+class Training(NamedTuple):
+    """How a learner is trained for a second or two, with the arguments given, and asked."""
+
+    train: Callable[..., Any]
+    answer: Callable[[Any], np.ndarray]
+
+
+def _table() -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(0)
+    x = random.normal(size=(400, 2))
+    return x, np.abs(x[:, 0]) + 0.1 * random.normal(size=400)
+
+
+def _classifier(**training: Any) -> Any:
+    from pinfactory import SpecialistClassifier
+
+    x, y = _table()
+    return SpecialistClassifier(2, max_iter=3000, random_state=0).fit(x, y > 0.6, **training)
+
+
+def _regressor(**training: Any) -> Any:
+    from pinfactory import SpecialistRegressor
+
+    return SpecialistRegressor(2, max_iter=3000, random_state=0).fit(*_table(), **training)
+
+
+def _mixture(**training: Any) -> Any:
+    from pinfactory import SpecialistMixture
+
+    random = np.random.default_rng(0)
+    x = random.normal(size=(40_000, 3)) + 3 * random.integers(0, 3, size=(40_000, 1))
+    return SpecialistMixture(8, beta_selector=5.0, n_init=2, random_state=0).fit(x, **training)
+
+
+def _meta_regressor(**training: Any) -> Any:
+    from pinfactory.meta import MetaSpecialistRegressor
+    from pinfactory.meta.tasks import Sinusoids
+
+    learner = MetaSpecialistRegressor(2, max_iter=2000, batch_size=4, random_state=0)
+    return learner.fit(Sinusoids(shots=4), **training)
+
+
+def _meta_classifier(**training: Any) -> Any:
+    from pinfactory.meta import MetaSpecialistClassifier
+    from pinfactory.meta.tasks import ArrayTasks
+
+    x = np.random.default_rng(0).normal(size=(120, 3)).astype(np.float32)
+    tasks = ArrayTasks(x, np.arange(120) // 20, ways=2, shots=3, queries=3)
+    learner = MetaSpecialistClassifier(2, max_iter=2000, batch_size=4, random_state=0)
+    return learner.fit(tasks, **training)
+
+
+def _agent(**training: Any) -> Any:
+    from pinfactory.rl import SpecialistAgent
+    from pinfactory.rl.envs import Pendulum
+
+    small = {"n_envs": 4, "n_steps": 16, "batch_size": 32, "n_epochs": 1}
+    agent = SpecialistAgent(Pendulum(), 2, max_episode_steps=16, **small)
+    return agent.learn(6400, report_every=640, **training)
+
+
+def _meta_agent(**training: Any) -> Any:
+    from pinfactory.rl.meta import MetaSpecialistAgent, pendulum_tasks
+
+    small = {"n_tasks": 4, "n_steps": 16, "selector_units": 4, "expert_hidden": (4,)}
+    return MetaSpecialistAgent(pendulum_tasks(), 2, **small).learn(20, report_every=2, **training)
+
+
+_x = np.linspace(-2.0, 2.0, 10).reshape(5, 2)
+_line = np.linspace(-2.0, 2.0, 6)[:, None]
+_vectors = np.linspace(-2.0, 2.0, 18).reshape(6, 3)
+TRAININGS: dict[str, Training] = {
+    "SpecialistClassifier": Training(_classifier, lambda m: m.predict_proba(_x)),
+    "SpecialistRegressor": Training(_regressor, lambda m: m.predict(_x)),
+    "SpecialistMixture": Training(_mixture, lambda m: m.score_samples(_vectors)),
+    "MetaSpecialistRegressor": Training(
+        _meta_regressor, lambda m: m.adapt(_line, np.sin(_line[:, 0])).predict(_line)
+    ),
+    "MetaSpecialistClassifier": Training(
+        _meta_classifier, lambda m: m.adapt(_vectors, np.arange(6) % 2).predict_proba(_vectors)
+    ),
+    "SpecialistAgent": Training(_agent, lambda m: m.predict(_vectors, deterministic=True)[0]),
+    "MetaSpecialistAgent": Training(_meta_agent, lambda m: m.responsibilities(n_tasks=5)[0]),
+}
+
+
+def run_training(name: str, folder: Path, chunk: int, delay: float) -> None:
+    """Train in this process, which dies `delay` seconds after a chunk if that is not 0."""
+    from pinfactory.callbacks import Callback, JsonLines
+
+    seen: list[float] = []
+
+    class Watch(Callback):
+        def chunk(self, progress: Any, run: Any) -> None:
+            seen.append(progress.seconds)
+            if len(seen) == chunk:
+                threading.Timer(delay, os.kill, (os.getpid(), signal.SIGKILL)).start()
+
+    callbacks = [Watch(), JsonLines(folder / "log.jsonl")]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = TRAININGS[name].train(callbacks=callbacks, checkpoint=folder / "run.pin")
+    np.save(folder / "answer.npy", TRAININGS[name].answer(model))
+    (folder / "chunks.json").write_text(json.dumps(seen))
+    os._exit(0)  # a timer may be left
+
+
+def _child(name: str, folder: Path, chunk: int = 0, delay: float = 0.0) -> int:
+    folder.mkdir(exist_ok=True)
+    command = [sys.executable, __file__, "--child", name, str(folder), str(chunk), str(delay)]
+    return subprocess.run(command, check=False).returncode
+
+
+def _log(folder: Path) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in row.items() if name != "seconds"} for row in rows]
+
+
+def kill_and_resume(name: str, n: int, seed: int = 0) -> tuple[int, list[str]]:
+    """Return how many trainings were killed, and what was wrong with those that went on."""
+    faults, killed = [], 0
+    with tempfile.TemporaryDirectory() as place:
+        whole = Path(place, "whole")
+        if _child(name, whole) != 0:
+            raise RuntimeError(f"{name}: the unbroken training fails")
+        seconds = json.loads((whole / "chunks.json").read_text())
+        for i in tqdm(range(seed, seed + n), desc=name, disable=n < 5):
+            folder = Path(place, str(i))
+            draw = random.Random(i)
+            # The time of a chunk and of writing a checkpoint.
+            delay = draw.uniform(0.0, 0.01 + sorted(seconds)[len(seconds) // 2])
+            chunk = draw.randrange(1, len(seconds) + 1)
+            killed += _child(name, folder, chunk, delay) == -signal.SIGKILL
+            if (code := _child(name, folder)) != 0:
+                faults.append(f"{name} seed {i}: going on after chunk {chunk} ends with {code}")
+            elif not np.array_equal(*(np.load(f / "answer.npy") for f in (whole, folder))):
+                faults.append(f"{name} seed {i}: other answers after chunk {chunk}")
+            elif _log(folder) != _log(whole):
+                faults.append(f"{name} seed {i}: other rows in the log after chunk {chunk}")
+    return killed, faults
+
+
+def main() -> int:
+    """Run the command; return its exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("learners", nargs="*", default=list(TRAININGS))
+    parser.add_argument("-n", type=int, default=5, help="kills of each training")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first kill")
+    args = parser.parse_args()
+    n_faults = 0
+    for name in args.learners:
+        killed, faults = kill_and_resume(name, args.n, args.seed)
+        print(*faults, sep="\n", end="\n" if faults else "")
+        print(f"{name}: {killed} of {args.n} killed, {len(faults)} faults", flush=True)
+        n_faults += len(faults)
+    return int(n_faults > 0)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    if sys.argv[1:2] == ["--child"]:
+        run_training(sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5]))
+    else:
+        sys.exit(main())
