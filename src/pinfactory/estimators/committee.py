@@ -1,6 +1,7 @@
 """What classifier and regressor share: from a table to a trained hierarchy, and questions to it."""
 
 import itertools
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -279,13 +280,15 @@ class Committee(Learnable):
     def _resources(self) -> tuple[Resource, Resource]:
         """Return where β₁ and β₂ come from; a budget's begins at what it would be without one."""
 
-        def begun(resource: Resource, beta: Any) -> Resource:
+        def begun(name: str, resource: Resource) -> Resource:
+            beta = getattr(self, f"beta_{name}")
             if not isinstance(resource, Budget) or isinstance(beta, Scheduled):
                 return resource
-            return Budget(resource.bits, jnp.log(jnp.asarray(beta, float)))
+            beta = check.number(f"beta_{name}", beta, 0.0, open_low=True)
+            return Budget(resource.bits, jnp.asarray(math.log(beta)))
 
         selector, expert = super()._resources()
-        return begun(selector, self.beta_selector), begun(expert, self.beta_expert)
+        return begun("selector", selector), begun("expert", expert)
 
     def _within_budget(self, state: State, table: Table) -> State:
         """Return the state in which budgets are met."""
