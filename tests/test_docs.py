@@ -4,6 +4,7 @@ import pkgutil
 import re
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -39,9 +40,12 @@ def test_the_examples_of_the_readme_run(code, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_tour_of_the_core_runs_from_top_to_bottom():
-    page = (ROOT / "docs" / "guide" / "core.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["core", "tables"])
+def test_a_guide_runs_from_top_to_bottom(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "guide" / f"{name}.md").read_text(encoding="utf-8")
     exec("\n".join(snippets(page)), {})
+    plt.close("all")
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])

@@ -16,6 +16,7 @@ SMALLEST = {
     "fit_speed": {"seeds": 1, "steps": 300, "loop_steps": 5},
     "large_tables": {"seeds": 1, "rows": (3000,), "n_experts": (2,)},
     "maml_speed": {"seeds": 1, "chunks": 2, "loop_steps": 1, "n_experts": (2,)},
+    "raw_tables": {"seeds": 1, "tables": ("Hitters",)},
     "real_tables": {
         "seeds": 1,
         "tables": ("Hitters",),
