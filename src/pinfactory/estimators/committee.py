@@ -197,6 +197,18 @@ class Committee(Learnable):
         check_is_fitted(self)
         return attribute(self, X)
 
+    def to_sql(self, table: str) -> str:
+        """Return a query that gives the committee's answers to the rows of a table.
+
+        Needs linear experts, ``selector="tree"`` and a `fit` on a data frame without dates. The
+        query has one row for each row of the table, with p(m|x) of every expert beside the
+        prediction: the expected value, or the probability of every class.
+        """
+        from .sql import to_sql
+
+        check_is_fitted(self)
+        return to_sql(self, table)
+
     def plot_partition(self, X: Any, y: Any = None, **settings: Any) -> Any:
         """Draw who answers where; see `pinfactory.plotting.PartitionDisplay.from_estimator`."""
         from pinfactory.plotting import PartitionDisplay
