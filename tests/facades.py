@@ -75,13 +75,13 @@ FACADES = {
         lambda learner: learner.adapt(LINE[:4], np.sin(LINE[:4, 0])).predict(LINE),
         lambda learner: learner.responsibilities(LINE[:4], np.sin(LINE[:4, 0])),
     ),
-    "paper.GradientMixture": Facade(
+    "GradientMixture": Facade(
         _make(paper.GradientMixture, max_iter=20, random_state=0),
         lambda learner, **training: learner.fit(X, **training),
         lambda learner: learner.score_samples(X),
         lambda learner: learner.responsibilities(X),
     ),
-    "paper.TaskRegressor": Facade(
+    "TaskRegressor": Facade(
         _make(paper.TaskRegressor, max_iter=20, batch_size=4, random_state=0),
         lambda learner, **training: learner.fit(Sinusoids(shots=4), **training),
         lambda learner: learner.adapt(LINE[:4], np.sin(LINE[:4, 0])).predict(LINE),

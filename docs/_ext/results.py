@@ -111,6 +111,8 @@ def _origin(result: dict[str, Any], release: str) -> nodes.paragraph:
     """Return a line about the run."""
     seeds = f"{result['seeds']} seed{'s' if result['seeds'] != 1 else ''}"
     command = f"pinfactory reproduce {result['name']} --scale {result['scale']}"
+    method = result["settings"].get("method", "ours")
+    command += "" if method == "ours" else f" --method {method}"
     line = nodes.paragraph("", "", classes=["small"])
     line += nodes.literal(command, command)
     line += nodes.Text(
