@@ -5,6 +5,7 @@ import re
 import warnings
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import pytest
 from run_pages import run_page
 
@@ -44,6 +45,7 @@ def test_the_code_of_a_page_runs_and_prints_what_the_page_shows(page, tmp_path, 
     with warnings.catch_warnings():
         warnings.simplefilter("default")  # a page shows what a user sees
         assert run_page(text) == text
+    plt.close("all")
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])

@@ -9,9 +9,10 @@ import pytest
 import pinfactory
 from facades import FACADES
 
-LEARNERS = {name: getattr(pinfactory, name) for name in FACADES}
-ESTIMATORS = [name for name in FACADES if not name.endswith("Agent")]
-AGENTS = [name for name in FACADES if name.endswith("Agent")]
+# Those of `pinfactory.paper` have the settings of the paper.
+LEARNERS = {name: getattr(pinfactory, name) for name in FACADES if "." not in name}
+ESTIMATORS = [name for name in LEARNERS if not name.endswith("Agent")]
+AGENTS = [name for name in LEARNERS if name.endswith("Agent")]
 TABLES = ["SpecialistClassifier", "SpecialistRegressor"]
 TASKS = ["MetaSpecialistRegressor", "MetaSpecialistClassifier"]
 

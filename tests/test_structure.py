@@ -16,6 +16,8 @@ def test_what_should_exist_once_does():
     counts = {name: len(places) for name, places in structure.counts().items()}
     # One step for every loss, and one for policies and critics with an optimiser each.
     assert counts["gradient steps"] == 2
+    # Of a learner, of an agent, and of an agent for families of tasks.
+    assert counts["states with an optimiser"] == 3
     assert counts["information classes"] == 1
     assert counts["training loops"] == 1
 

@@ -17,7 +17,7 @@ from pinfactory.core.constraints import Budget, Constraints, Fixed, Priors
 from pinfactory.core.failures import NonFiniteError
 from pinfactory.core.hierarchy import stack
 from pinfactory.core.learning import CommitteeLoss, Data, Learner
-from pinfactory.core.training import Callback, Run, TrainingInterrupted, train
+from pinfactory.core.training import Callback, Chunk, Run, TrainingInterrupted, run_chunks, train
 
 NEVER = -1
 
@@ -363,3 +363,28 @@ def test_a_kernel_that_cannot_be_made_is_no_reason_to_fail(linear_hierarchy, rng
     monkeypatch.undo()
     monkeypatch.setattr(training, "_advance_in_turn", fail)
     assert eqx.tree_equal(learn(), expected)
+
+
+def test_anything_that_advances_a_run_is_watched_until_nothing_is_left(monkeypatch):
+    forgotten, seen = [], []
+    monkeypatch.setattr("pinfactory.core.training.forget_programs", lambda: forgotten.append(True))
+
+    class Watch(Callback):
+        def start(self, run, total):
+            seen.append(("start", total))
+
+        def chunk(self, progress, run):
+            seen.append((progress.step, int(run.step)))
+
+    def advance(run):
+        if int(run.step) == 4:
+            return None
+        return Chunk(Run(run.key, run.step + 2, run.state, None), {"objective": np.asarray(1.0)})
+
+    run = Run(jax.random.key(0)[None], jnp.asarray(0), (), None)
+    trained = run_chunks(advance, run, callbacks=[Watch()])
+    assert (int(trained.run.step), trained.ending) == (4, "stale")
+    assert seen == [("start", 0), (2, 2), (4, 4)]
+    assert run_chunks(advance, run, 2).ending == "finished"
+    # Whatever way it ends, programs of too many shapes are dropped.
+    assert forgotten == [True, True]

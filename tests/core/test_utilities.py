@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.special import huber as scipy_huber
-from scipy.stats import norm
+from scipy.stats import norm, t
 
 from pinfactory.core import utilities
 from pinfactory.core.families import Categorical, Gaussian
@@ -39,6 +39,11 @@ def test_huber_is_the_loss_integrated_over_the_answer(mean, scale, target):
     expected = quad(integrand, -10, 10, points=inside or None, limit=200)[0]
     value = utilities.huber(one(mean, scale), jnp.asarray([target]))
     assert float(value) == pytest.approx(-expected, rel=1e-3, abs=1e-4)
+
+
+def test_student_t_is_the_density_of_scipy():
+    value = utilities.student_t(one(0.3, 0.7), jnp.asarray([-2.0]))
+    np.testing.assert_allclose(value, t.logpdf(-2.0, 4.0, 0.3, 0.7), rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["squared_error", "huber"])

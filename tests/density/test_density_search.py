@@ -38,7 +38,9 @@ def search_on(
     rows = np.arange(len(data)), np.ones(len(data))
     whitening = density.Whitening.of(data, rows)
     samples = density.Samples.of(whitening, data, rows)
-    starts = density.starts(samples, whitening, np.random.RandomState(seed), n_experts, n_init)
+    starts = density.starts(
+        samples.first(), whitening, np.random.RandomState(seed), n_experts, n_init
+    )
     search = density.Search(
         samples, density.to_device(starts), 1.0, 1.0, tol=1e-4, max_iter=200, **settings
     )
@@ -126,7 +128,7 @@ def test_what_a_merger_is_said_to_gain_is_what_it_gains() -> None:
     search, before = first_ascent(four_gaussians(1000, 2), 6)
     known, hyper = fitted_statistics(before), search.hyper(before.prior, 1.0)
     pairs = best_pairs(known, hyper)
-    surveyed = search.merge_effects(before, hyper, pairs, 1)
+    surveyed = search.samples.merge_effects(before.experts, hyper, pairs, 1)
     fewer = merged(known, before, hyper, surveyed, pairs)
     assert fewer is not None
     changed = np.flatnonzero(np.asarray(fewer.mass) != known.mass.astype(np.float32))
@@ -157,7 +159,9 @@ def test_nobody_departs_who_may_not() -> None:
             data = spread * CENTRES[np.arange(1000) % 4] + 0.4 * four_gaussians(1000, seed)
             search, best = first_ascent(data, 6, seed=seed)
             known, hyper = fitted_statistics(best), search.hyper(best.prior, 1.0)
-            surveyed = search.merge_effects(best, hyper, best_pairs(known, hyper), 1)
+            surveyed = search.samples.merge_effects(
+                best.experts, hyper, best_pairs(known, hyper), 1
+            )
             removable = removed(known, best, hyper, surveyed) is not None
             n_removed += removable
             assert may_remove(known, best, hyper) or not removable

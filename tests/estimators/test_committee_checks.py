@@ -117,7 +117,7 @@ def test_bad_settings_are_named(committee, settings, message):
 def test_settings_of_one_committee_are_named():
     with pytest.raises(ValueError, match="`prior` must be one of 'running', 'uniform', but got"):
         SpecialistClassifier(prior="flat").fit(X, Y)
-    with pytest.raises(ValueError, match="`utility` must be one of 'likelihood', 'squared_error'"):
+    with pytest.raises(ValueError, match="`utility` must be one of 'likelihood', 'student_t'"):
         SpecialistRegressor(utility="accuracy").fit(X, Y)
     with pytest.raises(ValueError, match="`class_weight` must hold no negative weight"):
         SpecialistClassifier(class_weight={0: -1.0}).fit(X, Y)

@@ -160,6 +160,31 @@ def test_errors_serve_as_utilities(utility):
     assert quick(utility=utility).fit(X, Y).score(*bend(500, seed=1)) > 0.9
 
 
+def test_student_t_answers_suit_heavy_tails_and_know_their_deviation():
+    random = np.random.default_rng(0)
+    x = random.normal(size=400)
+    noise = 0.5 * random.standard_t(3.0, size=400)
+    new_x, new_noise = random.normal(size=2000), 0.5 * random.standard_t(3.0, size=2000)
+    heavy, light = (
+        quick(utility=utility, n_experts=1).fit(x[:, None], 2.0 * x + noise)
+        for utility in ("student_t", "likelihood")
+    )
+    scores = [m.score_samples(new_x[:, None], 2.0 * new_x + new_noise) for m in (heavy, light)]
+    assert scores[0].mean() > scores[1].mean() + 0.05
+    # The density that is scored integrates to one and has the deviation that is told.
+    grid = np.linspace(-60, 60, 8001)
+    density = np.exp(heavy.score_samples(np.zeros((8001, 1)), grid))
+    mean, deviation = heavy.predict(np.zeros((1, 1)), return_std=True)
+    step = grid[1] - grid[0]
+    assert density.sum() * step == pytest.approx(1.0, abs=1e-3)
+    variance = np.sum(density * (grid - mean) ** 2) * step
+    assert np.sqrt(variance) == pytest.approx(deviation[0], rel=0.01)
+    drawn = heavy.sample(np.zeros((8000, 1)))
+    assert np.quantile(np.abs(drawn - mean), 0.5) == pytest.approx(
+        0.741 * deviation[0] / np.sqrt(2.0), rel=0.05
+    )
+
+
 def test_huber_resists_outliers():
     random = np.random.default_rng(0)
     x = random.normal(size=(60, 1))

@@ -199,6 +199,7 @@ def test_the_matrix_of_cart_pole_has_histograms_on_its_diagonal() -> None:
 def test_a_tiny_run_gives_a_figure_and_numbers(module) -> None:
     small = {
         rl_balance: {
+            "method": "both",
             "total": 2048,
             "reports": 2,
             "seeds": 1,
@@ -206,7 +207,7 @@ def test_a_tiny_run_gives_a_figure_and_numbers(module) -> None:
             "n_episodes": 2,
             "n_judged": 2,
         },
-        rl_cart_pole: {"total": 2048, "reports": 2, "seeds": 1},
+        rl_cart_pole: {"method": "both", "total": 2048, "reports": 2, "seeds": 1},
         rl_swing_up: {
             "tasks": ("pendulum", "double pendulum"),
             "steps": (8192, 4 * 8192),
@@ -215,4 +216,6 @@ def test_a_tiny_run_gives_a_figure_and_numbers(module) -> None:
     }[module]
     results = {k: work() for k, work in module.pieces(module.Settings.quick(**small)).items()}
     assert module.draw(results).axes
-    assert all(np.isfinite(m.ours) for m in module.measures(results))
+    rows = module.measures(results)
+    assert all(np.isfinite(m.ours) for m in rows)
+    assert any(m.paper_method is not None for m in rows) == (module is not rl_swing_up)

@@ -10,11 +10,13 @@ from pinfactory.rl import envs
 from pinfactory.rl.actions import (
     BoxActions,
     DiscreteActions,
+    MultiCategorical,
     MultiDiscreteActions,
     box_actions,
     env_actions,
+    from_logits,
+    invert_cdf,
 )
-from pinfactory.rl.multi_categorical import MultiCategorical, from_logits, invert_cdf
 
 BOX = BoxActions((-2.0,), (6.0,), (1,))
 

@@ -7,8 +7,13 @@ import sys
 import time
 from pathlib import Path
 
+import joblib
+import numpy as np
 import pytest
+from sklearn.datasets import make_circles
+from sklearn.model_selection import GridSearchCV
 
+from pinfactory import SpecialistClassifier
 from pinfactory.sweep import sweep
 from toys.swept import root, trained
 
@@ -129,3 +134,14 @@ def test_a_cluster_gives_the_same_numbers_as_this_machine(cluster):
         assert client.status == "running"  # who opens a client closes it
     here = sweep(trained, grid, jobs=1)
     assert [r["value"] for r in here] == [r["value"] for r in there]
+
+
+def test_a_grid_search_of_scikit_learn_runs_on_the_cluster(cluster):
+    X, y = make_circles(60, factor=0.4, noise=0.05, random_state=0)
+    search = GridSearchCV(
+        SpecialistClassifier(2, max_iter=20, random_state=0), {"beta_selector": [1.0, 9.0]}, cv=2
+    )
+    with distributed.Client(cluster.address), joblib.parallel_config("dask"):
+        search.fit(X, y)
+    there = search.cv_results_["mean_test_score"]
+    np.testing.assert_array_equal(there, search.fit(X, y).cv_results_["mean_test_score"])

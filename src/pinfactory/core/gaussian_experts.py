@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, PyTree
@@ -73,3 +74,15 @@ class Calibrated(Expert):
         answer = self.expert(x, key=key)
         assert isinstance(answer, Gaussian)
         return Gaussian(answer.mean, self.log_noise)
+
+
+class Widened(Expert):
+    """An expert whose deviations are larger by a factor, given as its logarithm."""
+
+    expert: Expert | Hierarchy
+    log_factor: float = eqx.field(static=True)
+
+    def __call__(self, x: PyTree[Array], *, key: Key[Array, ""] | None = None) -> Gaussian:
+        answer = self.expert(x, key=key)
+        assert isinstance(answer, Gaussian)
+        return Gaussian(answer.mean, answer.log_scale + self.log_factor)

@@ -1,5 +1,7 @@
 """Utilities of an answer: how good it is in view of the truth, expected over the answer's noise."""
 
+import math
+
 import jax.numpy as jnp
 from jax.scipy.stats import norm
 from jaxtyping import Array, Float
@@ -10,6 +12,27 @@ from .families import Family, Gaussian
 def log_likelihood(answer: Family, target: Array) -> Float[Array, ""]:
     """Return log p(target); for a Categorical this is the negative cross-entropy of Section 3.1."""
     return answer.log_prob(target)
+
+
+# Degrees of freedom of Student-t answers: tails heavy enough for gross errors, and a finite
+# variance (as in Lange, Little & Taylor 1989).
+DEGREES = 4.0
+_LOG_PEAK = (
+    math.lgamma(0.5 * (DEGREES + 1.0))
+    - math.lgamma(0.5 * DEGREES)
+    - 0.5 * math.log(DEGREES * math.pi)
+)
+
+
+def student_t(answer: Family, target: Float[Array, " d"]) -> Float[Array, ""]:
+    """Return the log-likelihood of Student's t with `DEGREES` around the answer, scaled as it is.
+
+    A target far from the answer costs the logarithm of its distance instead of the square.
+    """
+    answer = _gaussian(answer)
+    z = (target - answer.mean) / answer.scale
+    spread = 0.5 * (DEGREES + 1.0) * jnp.log1p(z**2 / DEGREES)
+    return jnp.sum(_LOG_PEAK - spread - answer.log_scale, axis=-1)
 
 
 def squared_error(answer: Family, target: Float[Array, " d"]) -> Float[Array, ""]:

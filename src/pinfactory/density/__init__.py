@@ -7,11 +7,13 @@ from .samples import Samples, common_prior, starts
 from .search import Search, SearchState, update_online
 from .splitting import partition_statistics
 from .statistics import Blocks, HostStatistics, Statistics, blend, to_device, to_host
+from .streaming import Chunks, StreamedSamples, stream
 from .whitening import Whitening, canonical_order
 
 __all__ = [
     "Ascent",
     "Blocks",
+    "Chunks",
     "Experts",
     "HostStatistics",
     "Hyperparameters",
@@ -20,6 +22,7 @@ __all__ = [
     "Search",
     "SearchState",
     "Statistics",
+    "StreamedSamples",
     "Whitening",
     "ascend",
     "ascend_best",
@@ -30,6 +33,7 @@ __all__ = [
     "partition_statistics",
     "standardised",
     "starts",
+    "stream",
     "to_device",
     "to_host",
     "update_online",

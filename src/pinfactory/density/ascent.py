@@ -49,20 +49,29 @@ class Expectation(NamedTuple):
     value: Float[Array, ""]
 
 
-def expectation_step(
+class Sums(NamedTuple):
+    """Sums over samples, weighted by responsibilities: those of parts of the data add up.
+
+    They are taken in each expert's own coordinates, in which its samples have mean 0 and
+    covariance 1: single precision then suffices for clusters of any size at any place.
+    """
+
+    mass: Float[Array, " m"]
+    first: Float[Array, "m d"]
+    second: Float[Array, "m d d"]
+    value: Float[Array, ""]
+
+
+def responsibility_sums(
     experts: Experts,
     beta_selector: Float[Array | np.float32, ""],
     blocks: Blocks,
     n_blocks: Int[Array | np.int32, ""],
-) -> Expectation:
-    """Compute responsibilities in the first blocks, and the statistics weighted by them.
-
-    Sums are taken in each expert's own coordinates, in which its samples have mean 0 and
-    covariance 1: single precision then suffices for clusters of any size at any place.
-    """
+) -> Sums:
+    """Compute responsibilities in the first blocks, and the sums weighted by them."""
     m, d = experts.posterior.mean.shape
 
-    def add(i: Int[Array, ""], sums: tuple) -> tuple:
+    def add(i: Int[Array, ""], sums: Sums) -> Sums:
         mass, first, second, value = sums
         x, weight = blocks.x[i], blocks.weight[i]
         z = standardised(experts.posterior, x)
@@ -70,15 +79,21 @@ def expectation_step(
         total = logsumexp(logits, axis=0)
         responsibility = jnp.exp(logits - total) * weight
         weighted = responsibility[:, None] * z
-        return (
+        return Sums(
             mass + jnp.sum(responsibility, axis=1),
             first + jnp.sum(weighted, axis=2),
             second + jnp.einsum("min,mjn->mij", weighted, z),
             value + jnp.sum(weight * total) / beta_selector,
         )
 
-    zero = jnp.zeros((m,)), jnp.zeros((m, d)), jnp.zeros((m, d, d)), jnp.zeros(())
-    mass, first, second, value = jax.lax.fori_loop(0, n_blocks, add, zero)
+    zero = Sums(jnp.zeros((m,)), jnp.zeros((m, d)), jnp.zeros((m, d, d)), jnp.zeros(()))
+    return jax.lax.fori_loop(0, n_blocks, add, zero)
+
+
+def expectation(experts: Experts, sums: Sums) -> Expectation:
+    """Return what sums over all samples say, in the coordinates of the samples."""
+    mass, first, second, value = sums
+    m, d = first.shape
     mean = first / jnp.maximum(mass, 1e-30)[:, None]
     scatter = second - mass[:, None, None] * mean[:, :, None] * mean[:, None, :]
     root = jnp.swapaxes(mean_precision_root(experts.posterior), -1, -2)
@@ -174,6 +189,33 @@ class Ascent(eqx.Module):
         )
 
 
+def iterated(
+    ascent: Ascent,
+    experts: Experts,
+    sums: Sums,
+    hyper: Hyperparameters,
+    total: Float[Array | np.float32, ""],
+) -> Ascent:
+    """Return an ascent after an iteration that gave experts, and sums over samples of a weight."""
+    active = experts.log_weight > -jnp.inf
+    prior = fit_prior(experts, ascent.prior)
+    divergence = jnp.where(active, experts.posterior.kl(prior), 0.0)
+    statistics, utility, value = expectation(experts, sums)
+    objective = (value - jnp.sum(divergence) / hyper.beta_expert) / total
+    return Ascent(
+        experts,
+        ascent.statistics,
+        statistics,
+        utility,
+        value,
+        prior,
+        divergence,
+        objective,
+        objective - ascent.objective,
+        ascent.n_iter + 1,
+    )
+
+
 @bounded
 @jax.jit
 def ascend(
@@ -211,25 +253,8 @@ def ascend(
 
     def step(ascent: Ascent) -> Ascent:
         experts = fit_experts(ascent.statistics, hyper.with_prior(ascent.prior))
-        active = experts.log_weight > -jnp.inf
-        prior = fit_prior(experts, ascent.prior)
-        divergence = jnp.where(active, experts.posterior.kl(prior), 0.0)
-        statistics, utility, value = expectation_step(
-            experts, hyper.beta_selector, blocks, n_blocks
-        )
-        objective = (value - jnp.sum(divergence) / hyper.beta_expert) / total
-        return Ascent(
-            experts,
-            ascent.statistics,
-            statistics,
-            utility,
-            value,
-            prior,
-            divergence,
-            objective,
-            objective - ascent.objective,
-            ascent.n_iter + 1,
-        )
+        sums = responsibility_sums(experts, hyper.beta_selector, blocks, n_blocks)
+        return iterated(ascent, experts, sums, hyper, total)
 
     def not_converged(ascent: Ascent) -> Array:
         # In exact arithmetic the objective never falls: if it does, the rest is rounding.

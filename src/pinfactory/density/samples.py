@@ -10,10 +10,15 @@ from jaxtyping import Array, Float
 from pinfactory.core.compiling import bounded
 from pinfactory.core.families import NormalWishart
 
-from .experts import LEAST_VARIANCE
+from .ascent import Ascent, ascend, conditional_entropy
+from .experts import LEAST_VARIANCE, Experts, Hyperparameters
+from .merging import MergeEffects, Pairs, merge_effects
 from .splitting import partition, partition_statistics
-from .statistics import Blocks, HostStatistics
+from .statistics import Blocks, HostStatistics, to_device
 from .whitening import RIDGE, Rows, Whitening
+
+# How many times as long each part of the data is as the one before.
+GROWTH = 4
 
 
 class Samples(NamedTuple):
@@ -30,6 +35,42 @@ class Samples(NamedTuple):
         # Compiled functions take a little from the host quicker than `jax.device_put` brings it.
         return cls(blocks if n_blocks == 1 else jax.device_put(blocks), n_blocks)
 
+    def grown(self, n_blocks: int) -> int:
+        """Return how many blocks to use after so many."""
+        return min(n_blocks * GROWTH, self.n_blocks)
+
+    def ascend(
+        self, start: Ascent, hyper: Hyperparameters, n_blocks: int, tol: float, max_iter: int
+    ) -> Ascent:
+        """Ascend on the first blocks; see `ascent.ascend`."""
+        return ascend(
+            start.statistics,
+            start.objective,
+            hyper,
+            self.blocks,
+            np.int32(n_blocks),
+            np.float32(tol),
+            np.int32(max_iter),
+        )
+
+    def conditional_entropy(self, experts: Experts, beta: np.float32, n_blocks: int) -> float:
+        """Return H(M|X) of the first blocks, in nats."""
+        return float(conditional_entropy(experts, beta, self.blocks, np.int32(n_blocks)))
+
+    def merge_effects(
+        self, experts: Experts, hyper: Hyperparameters, pairs: Pairs, n_blocks: int
+    ) -> MergeEffects:
+        """Return what would change on the first blocks if pairs were one expert."""
+        return merge_effects(
+            experts,
+            to_device(pairs.joint),
+            hyper,
+            self.blocks,
+            np.int32(n_blocks),
+            pairs.a.astype(np.int32),
+            pairs.b.astype(np.int32),
+        )
+
     def first(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the samples of the first block (as columns) and their weights, on the host."""
         weight = np.asarray(self.blocks.weight)[0]
@@ -38,18 +79,18 @@ class Samples(NamedTuple):
 
 
 def starts(
-    samples: Samples,
+    first: tuple[np.ndarray, np.ndarray],
     whitening: Whitening,
     random: np.random.RandomState,
     n_experts: int,
     n_init: int,
 ) -> HostStatistics:
-    """Return the statistics of k-means partitions of the first block, along the first axis.
+    """Return the statistics of k-means partitions of the first samples, along the first axis.
 
     Distances are between standardised features: the whitened coordinates, in which the data as a
     whole are round, would hide long clusters side by side.
     """
-    x, weight = samples.first()
+    x, weight = first
     points = np.linalg.inv(whitening.transform) @ x
     labels = (partition(points, weight, n_experts, random) for _ in range(n_init))
     parts = [partition_statistics(x, weight, label, n_experts) for label in labels]

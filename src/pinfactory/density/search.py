@@ -9,26 +9,22 @@ import numpy as np
 
 from pinfactory.core.families import NormalWishart
 
-from .ascent import Ascent, ascend, ascend_best, conditional_entropy
+from .ascent import Ascent, ascend_best
 from .experts import MAX_BETA_SELECTOR, Hyperparameters
 from .merging import (
-    MergeEffects,
-    Pairs,
     best_pairs,
     fitted_statistics,
     may_merge,
     may_remove,
-    merge_effects,
     merged,
     penalised_objective,
     removed,
 )
 from .samples import Samples
 from .splitting import split_expert
-from .statistics import Statistics, blend, to_device
+from .statistics import Statistics, blend
+from .streaming import StreamedSamples
 
-# How many times as long each part of the data is as the one before.
-GROWTH = 4
 # Blocks between two returns to Python, where progress is shown and Ctrl-C takes effect.
 BLOCKS_PER_CALL = 512
 # How fast older batches of a stream fade: one that is the share s of all samples so far counts
@@ -106,7 +102,7 @@ class Search:
         Whether experts are merged, removed and split.
     """
 
-    samples: Samples
+    samples: Samples | StreamedSamples
     starts: Statistics
     beta_selector: float
     beta_expert: float
@@ -175,23 +171,7 @@ class Search:
     def conditional_entropy(self, ascent: Ascent, beta_selector: float, n_blocks: int) -> float:
         """Return H(M|X) of the first blocks, in nats."""
         beta = np.float32(min(beta_selector, MAX_BETA_SELECTOR))
-        return float(
-            conditional_entropy(ascent.experts, beta, self.samples.blocks, np.int32(n_blocks))
-        )
-
-    def merge_effects(
-        self, ascent: Ascent, hyper: Hyperparameters, pairs: Pairs, n_blocks: int
-    ) -> MergeEffects:
-        """Look whether experts are superfluous."""
-        return merge_effects(
-            ascent.experts,
-            to_device(pairs.joint),
-            hyper,
-            self.samples.blocks,
-            np.int32(n_blocks),
-            pairs.a.astype(np.int32),
-            pairs.b.astype(np.int32),
-        )
+        return self.samples.conditional_entropy(ascent.experts, beta, n_blocks)
 
     def _next_trial(self, state: SearchState) -> SearchState:
         """Return the state with the next ascent to make, or at the end."""
@@ -216,7 +196,7 @@ class Search:
             stage = stage if statistics is not None else Stage.GROW
         if stage == Stage.GROW:
             more = n_blocks < self.samples.n_blocks
-            n_blocks = min(n_blocks * GROWTH, self.samples.n_blocks)
+            n_blocks = self.samples.grown(n_blocks)
             stage = stage if more else Stage.HARDEN
         if stage == Stage.HARDEN and self.beta_selector <= 1.0:
             return replace(state, stage=int(Stage.END))
@@ -245,15 +225,7 @@ class Search:
     def _ascend(
         self, start: Ascent, hyper: Hyperparameters, n_blocks: int, max_iter: int
     ) -> Ascent:
-        return ascend(
-            start.statistics,
-            start.objective,
-            hyper,
-            self.samples.blocks,
-            np.int32(n_blocks),
-            np.float32(self.tol),
-            np.int32(max_iter),
-        )
+        return self.samples.ascend(start, hyper, n_blocks, self.tol, max_iter)
 
     def _reduced(self, best: Ascent, n_blocks: int) -> Statistics | None:
         """Return statistics with experts merged or removed, None if none is superfluous."""
@@ -263,7 +235,7 @@ class Search:
         pairs = best_pairs(known, hyper)
         if not may_merge(known, pairs) and not may_remove(known, best, hyper):
             return None
-        effects = self.merge_effects(best, hyper, pairs, n_blocks)
+        effects = self.samples.merge_effects(best.experts, hyper, pairs, n_blocks)
         reduced = merged(known, best, hyper, effects, pairs)
         return removed(known, best, hyper, effects) if reduced is None else reduced
 
@@ -322,7 +294,8 @@ def _merge_online(search: Search, statistics: Statistics, prior: NormalWishart) 
         pairs = best_pairs(known, hyper)
         if not may_merge(known, pairs):
             return ascent
-        effects = search.merge_effects(ascent, hyper, pairs, search.samples.n_blocks)
+        samples = search.samples
+        effects = samples.merge_effects(ascent.experts, hyper, pairs, samples.n_blocks)
         reduced = merged(known, ascent, hyper, effects, pairs)
         if reduced is None:
             return ascent

@@ -1,5 +1,6 @@
 """Coordinates in which the data have mean 0 and covariance 1, whatever the user's units."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -40,11 +41,37 @@ def canonical_order(x: np.ndarray, rows: Rows) -> Rows:
         if deviation > 0.0:
             centred /= deviation
             centred /= np.sqrt(share @ centred**2)
-        bits = np.round(centred * 1e6).astype(np.int64).view(np.uint64)
-        code = (code ^ bits) * _SPREAD
-        code ^= code >> np.uint64(32)
+        code = _mixed(code, centred)
     order = np.argsort(code * _MIX, kind="stable")
     return position[order], weight[order]
+
+
+@np.errstate(over="ignore")
+def canonical_codes(x: np.ndarray, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+    """Return the numbers by which `canonical_order` sorts rows, if mean and deviation are known."""
+    code = np.zeros(len(x), np.uint64)
+    for column, centre, scale in zip(x.T, mean, deviation, strict=True):
+        code = _mixed(code, (column - centre) / (scale if scale > 0.0 else 1.0))
+    return code * _MIX
+
+
+@np.errstate(over="ignore")
+def exact_codes(x: np.ndarray) -> np.ndarray:
+    """Return a hash of what each row holds."""
+    code = np.zeros(len(x), np.uint64)
+    for column in x.T:
+        # Adding zero makes −0.0 and 0.0 one number.
+        code = _spread(code, (column + 0.0).view(np.uint64))
+    return code
+
+
+def _mixed(code: np.ndarray, standardised: np.ndarray) -> np.ndarray:
+    return _spread(code, np.round(standardised * 1e6).astype(np.int64).view(np.uint64))
+
+
+def _spread(code: np.ndarray, bits: np.ndarray) -> np.ndarray:
+    code = (code ^ bits) * _SPREAD
+    return code ^ (code >> np.uint64(32))
 
 
 class Whitening(NamedTuple):
@@ -95,14 +122,25 @@ class Whitening(NamedTuple):
     def blocks(self, x: np.ndarray, rows: Rows) -> tuple[np.ndarray, np.ndarray, int]:
         """Return blocks of samples, their weights, and how many blocks hold any."""
         position, weight = rows
-        n = len(position)
-        size = min(bucket(n), BLOCK)
-        used = -(-n // size)
-        reserved = used if used <= 4 else bucket(used)
-        columns = np.zeros((reserved, x.shape[1], size), np.float32)
-        weights = np.zeros((reserved, size), np.float32)
-        for i in range(used):
-            chosen = slice(i * size, (i + 1) * size)
-            columns[i] = self.columns(x[position[chosen]], size)
-            weights[i, : len(position[chosen])] = weight[chosen]
-        return columns, weights, used
+        return in_blocks(x.shape[1], weight, lambda k: self.columns(x[position[k]], len(weight[k])))
+
+
+def in_blocks(
+    d: int, weight: np.ndarray, columns_of: Callable[[slice], np.ndarray]
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """Return samples in blocks, their weights, and how many blocks hold any.
+
+    `columns_of` returns some of the samples as columns.
+    """
+    n = len(weight)
+    size = min(bucket(n), BLOCK)
+    used = -(-n // size)
+    reserved = used if used <= 4 else bucket(used)
+    columns = np.zeros((reserved, d, size), np.float32)
+    weights = np.zeros((reserved, size), np.float32)
+    for i in range(used):
+        chosen = slice(i * size, (i + 1) * size)
+        length = len(weight[chosen])
+        columns[i, :, :length] = columns_of(chosen)
+        weights[i, :length] = weight[chosen]
+    return columns, weights, used

@@ -7,6 +7,7 @@ the log-ratio to the prior times τ. Experts are moved along the same path betwe
 and their answer.
 """
 
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -14,9 +15,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
+from sklearn.exceptions import ConvergenceWarning
 
 from pinfactory import networks
-from pinfactory.core.constraints import LOG_2, Budget
+from pinfactory.core.constraints import LOG_2, Budget, Fixed, Resource
 from pinfactory.core.families import Categorical, Gaussian
 from pinfactory.core.gaussian_experts import ConstantNoiseExpert
 from pinfactory.core.growth import last_layer, temper_outputs
@@ -26,6 +28,8 @@ from pinfactory.core.learning import Data, State, Utility, expected_utilities
 
 # Budgets are met within this share of them, or the estimator warns.
 TOLERANCE = 0.05
+# … and fewer bits than this are none.
+LEAST_BITS = 1e-3
 # Log-temperatures between which a budget is looked for, and how often the interval is halved.
 COLDEST, HOTTEST, HALVINGS = -7.0, 5.0, 24
 # So much of what a stage can process at most is not worth a selector as hard as it takes.
@@ -215,3 +219,40 @@ def _with_outputs(network: Any, factor: Float[Array, "m k"], shift: Float[Array,
         return network
     weights = [factor[..., None] * layer.weight for layer in layers]
     return eqx.tree_at(lambda n: [p.weight for p in _output_layers(n)], network, weights)
+
+
+# ------------------------------------------------------------------------------------- warnings
+
+
+def warn_of_bits(stage: str, bits: float | None, reached: float) -> None:
+    """Say so where a stage does not process what it was given."""
+    if bits is None or abs(reached - bits) <= TOLERANCE * bits + LEAST_BITS:
+        return
+    why = "its hardest decisions are worth no more"
+    if stage == "expert":
+        why = "answers that are more sure of themselves would be worth less"
+    if reached > bits:
+        why = "training ended before; raise max_iter, or use networks that end linearly"
+    warnings.warn(
+        f"`{stage}_bits`={bits:g} is not met: the stage processes {reached:.3g} bits on the "
+        f"training samples, where {why}.",
+        ConvergenceWarning,
+        stacklevel=4,
+    )
+
+
+def warn_of_price(selector: Resource) -> None:
+    """Say so where J of a log-likelihood lets no division of labour pay.
+
+    Gibbs' inequality: Σ p(m|x) U(m) − KL(p(m|x) ‖ p(m)) ≤ log Σ p(m) exp U(m). With a
+    log-likelihood U the right side is that of a committee that does not look at x.
+    """
+    if isinstance(selector, Fixed) and selector.value <= 1.0:
+        warnings.warn(
+            f"`beta_selector`={selector.value:g} makes a division of labour cost as much as it can "
+            "bring: at 1 or below, J of a log-likelihood never exceeds the log-likelihood of a "
+            "committee that does not look at its inputs, and training collapses. Raise "
+            "beta_selector, let it rise (Scheduled), give the selector a budget (selector_bits), "
+            "or use objective='likelihood'.",
+            stacklevel=4,
+        )

@@ -1,7 +1,7 @@
 """What classifier and regressor share: from a table to a trained hierarchy, and questions to it."""
 
 import itertools
-import warnings
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, PyTree
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import (
@@ -37,7 +36,7 @@ from pinfactory.core.padding import padded, padded_length
 from pinfactory.environment import library_settings
 from pinfactory.tables import INDICATOR_SCALE, Encoding, Rules, as_frame
 
-from .budgets import TOLERANCE, has_budget, meet_budgets
+from .budgets import has_budget, meet_budgets, warn_of_bits, warn_of_price
 from .candidates import search
 from .fitting import Problem, Replica, Trainer
 from .table import Rows, Table, distinct, without_outliers
@@ -52,8 +51,8 @@ COLLAPSED = 1.05
 FARTHEST = 1e9
 # So many rows tell the information of a stage to a percent.
 BUDGET_ROWS = 16_384
-# Fewer bits than this are none.
-LEAST_BITS = 1e-3
+# Utilities that are log-likelihoods.
+LIKELIHOODS = ("likelihood", "student_t")
 
 Inputs = Float[Array, "n d"]
 
@@ -197,6 +196,18 @@ class Committee(Learnable):
 
         check_is_fitted(self)
         return attribute(self, X)
+
+    def to_sql(self, table: str) -> str:
+        """Return a query that gives the committee's answers to the rows of a table.
+
+        Needs linear experts, ``selector="tree"`` and a `fit` on a data frame without dates. The
+        query has one row for each row of the table, with p(m|x) of every expert beside the
+        prediction: the expected value, or the probability of every class.
+        """
+        from .sql import to_sql
+
+        check_is_fitted(self)
+        return to_sql(self, table)
 
     def plot_partition(self, X: Any, y: Any = None, **settings: Any) -> Any:
         """Draw who answers where; see `pinfactory.plotting.PartitionDisplay.from_estimator`."""
@@ -374,28 +385,13 @@ class Committee(Learnable):
             return asked
         # A price that moves, or a budget, is one of J; so is a sampled expectation.
         moves = not all(isinstance(resource, Fixed) for resource in self._resources())
-        likely = getattr(self, "utility", "likelihood") == "likelihood"
-        return (
-            "free_energy" if moves or not likely or self.expectation == "sampled" else "likelihood"
-        )
+        if moves or not self._is_likely() or self.expectation == "sampled":
+            return "free_energy"
+        return "likelihood"
 
-    def _warn_of_prices(self, selector: Resource) -> None:
-        """Say so where no division of labour can pay.
-
-        Gibbs' inequality: Σ p(m|x) U(m) − KL(p(m|x) ‖ p(m)) ≤ log Σ p(m) exp U(m). With a
-        log-likelihood U the right side is that of a committee that does not look at x.
-        """
-        likely = getattr(self, "utility", "likelihood") == "likelihood"
-        degenerate = isinstance(selector, Fixed) and selector.value <= 1.0
-        if degenerate and likely and self.n_experts > 1 and self._objective() == "free_energy":
-            warnings.warn(
-                f"`beta_selector`={self.beta_selector:g} makes a division of labour cost as much "
-                "as it can bring: at 1 or below, J of a log-likelihood never exceeds the "
-                "log-likelihood of a committee that does not look at its inputs, and training "
-                "collapses. Raise beta_selector, let it rise (Scheduled), give the selector a "
-                "budget (selector_bits), or use objective='likelihood'.",
-                stacklevel=4,
-            )
+    def _is_likely(self) -> bool:
+        """Return whether the utility is a log-likelihood."""
+        return getattr(self, "utility", "likelihood") in LIKELIHOODS
 
     def _is_warm(self) -> bool:
         return self.warm_start and hasattr(self, "state_")
@@ -409,7 +405,8 @@ class Committee(Learnable):
         train = partial(self._train, identity=identity, **training)
         trainer = Trainer(self, self._problem(), train)
         resources = self._resources()
-        self._warn_of_prices(resources[0])
+        if self.n_experts > 1 and self._is_likely() and self._objective() == "free_energy":
+            warn_of_price(resources[0])
         self._set_n_experts(warm is not None)
         seeds = random.randint(2**31 - 1, size=n_init)
         replicas = [Replica(int(seed), self.n_experts, *resources) for seed in seeds]
@@ -421,18 +418,21 @@ class Committee(Learnable):
         self.n_iter_, self.history_ = int(fit.trained.run.step), fit.trained.history
         self.state_ = self._ordered(self._within_budget(state, table), table)
         self._measure(table)
-        self._warn_of_budgets()
+        warn_of_bits("selector", self.selector_bits, self.information_.selector)
+        warn_of_bits("expert", self.expert_bits, self.information_.experts)
 
     def _resources(self) -> tuple[Resource, Resource]:
         """Return where β₁ and β₂ come from; a budget's begins at what it would be without one."""
 
-        def begun(resource: Resource, beta: Any) -> Resource:
+        def begun(name: str, resource: Resource) -> Resource:
+            beta = getattr(self, f"beta_{name}")
             if not isinstance(resource, Budget) or isinstance(beta, Scheduled):
                 return resource
-            return Budget(resource.bits, jnp.log(jnp.asarray(beta, float)))
+            beta = check.number(f"beta_{name}", beta, 0.0, open_low=True)
+            return Budget(resource.bits, jnp.asarray(math.log(beta)))
 
         selector, expert = super()._resources()
-        return begun(selector, self.beta_selector), begun(expert, self.beta_expert)
+        return begun("selector", selector), begun("expert", expert)
 
     def _within_budget(self, state: State, table: Table) -> State:
         """Return the state in which budgets are met."""
@@ -441,25 +441,6 @@ class Committee(Learnable):
         # Rows come in the order of a hash: the first of them are a random sample.
         data = table.take(np.arange(min(len(table.x), BUDGET_ROWS))).padded()
         return met(state, data, self._problem().utility).state
-
-    def _warn_of_budgets(self) -> None:
-        """Say so where a stage does not process what it was given."""
-        told = self.information_
-        for stage, reached in (("selector", told.selector), ("expert", told.experts)):
-            bits = getattr(self, f"{stage}_bits")
-            if bits is None or abs(reached - bits) <= TOLERANCE * bits + LEAST_BITS:
-                continue
-            why = "its hardest decisions are worth no more"
-            if stage == "expert":
-                why = "answers that are more sure of themselves would be worth less"
-            if reached > bits:
-                why = "training ended before; raise max_iter, or use networks that end linearly"
-            warnings.warn(
-                f"`{stage}_bits`={bits:g} is not met: the stage processes {reached:.3g} bits on "
-                f"the training samples, where {why}.",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
 
     def _ordered(self, state: State, table: Table) -> State:
         """Put the busiest expert first, where the selector's outputs can be moved."""

@@ -17,9 +17,6 @@ from .committee import Committee
 if TYPE_CHECKING:
     import pandas
 
-# An expert with a smaller share of the data is idle, and what it would say means nothing.
-IDLE = 0.001
-
 
 def explain(committee: Committee, feature_names: Sequence[str] | None = None) -> "pandas.DataFrame":
     """Return one row of weights for every busy linear expert (and class or output, if several).
@@ -49,7 +46,7 @@ def explain(committee: Committee, feature_names: Sequence[str] | None = None) ->
     except ImportError as error:
         raise ImportError("`explain` returns a table: pip install pandas.") from error
 
-    busy = busy_experts(committee)
+    busy = committee.information_.in_use
     weight, intercept = weight[busy], intercept[busy]
     n_experts, n_rows = intercept.shape
     columns: dict[str, np.ndarray] = {"expert": np.repeat(busy, n_rows)}
@@ -61,12 +58,6 @@ def explain(committee: Committee, feature_names: Sequence[str] | None = None) ->
     columns["intercept"] = intercept.ravel()
     weights = pd.DataFrame(weight.reshape(n_experts * n_rows, -1), columns=names)
     return pd.concat([pd.DataFrame(columns), weights], axis=1)
-
-
-def busy_experts(committee: Committee) -> np.ndarray:
-    """Return the experts that are in use."""
-    share = committee.information_.responsibility
-    return np.flatnonzero(share >= min(IDLE, share.max()))
 
 
 def encoding_of(committee: Committee) -> Encoding:

@@ -21,10 +21,20 @@ from pinfactory import settings as check
 from pinfactory.base import Learnable
 from pinfactory.callbacks import Callbacks, fingerprint
 from pinfactory.core.training import Callback, Chunk, Run, Trained, run_chunks
-from pinfactory.density import Ascent, Mixture, Search, SearchState, Statistics, Whitening
+from pinfactory.density import (
+    Ascent,
+    Mixture,
+    Samples,
+    Search,
+    SearchState,
+    Statistics,
+    StreamedSamples,
+    Whitening,
+)
 from pinfactory.environment import with_library_settings
 from pinfactory.persistence import register
 
+from .chunked import as_chunks
 from .table import Rows, distinct
 
 # Least and largest total weight of the samples, and largest β₂ times that.
@@ -183,12 +193,14 @@ class SpecialistMixture(DensityMixin, Learnable):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            The samples.
+            The samples. Those that need not fit into memory may be a `numpy.memmap`, the path of
+            Parquet files, an Arrow data set, a Dask array or data frame, or any
+            `pinfactory.estimators.chunked.LocalChunks`.
         y
             Ignored.
         sample_weight : array-like of shape (n_samples,), optional
-            How much each sample counts: weight 2 is the same as the sample twice. If their sum is
-            above 10¹² or below 10⁻¹², all are scaled to that.
+            How much each sample counts, if they are in memory: weight 2 is the same as the sample
+            twice. If their sum is above 10¹² or below 10⁻¹², all are scaled to that.
         callbacks
             Called after every few iterations; see `pinfactory.callbacks`. A step is an iteration.
         checkpoint : path, optional
@@ -200,9 +212,9 @@ class SpecialistMixture(DensityMixin, Learnable):
         self
         """
         with self._learning():
-            X, rows = self._checked(X, sample_weight, reset=True)
             known = self.state_ if self.warm_start and hasattr(self, "state_") else None
-            whitening, search, state = self._begin(X, rows, known)
+            whitening, samples, weight, data = self._read(X, sample_weight, known)
+            search, state = self._begin(whitening, samples, weight, known)
 
             def advance(run: Run[SearchState]) -> Chunk | None:
                 after = search.advance(run.state)
@@ -218,7 +230,7 @@ class SpecialistMixture(DensityMixin, Learnable):
             identity = None
             if checkpoint is not None:
                 before = () if known is None else jax.tree.leaves(known.statistics)
-                identity = {"data": fingerprint(X, *rows), "start": fingerprint(*before)}
+                identity = {"data": fingerprint(*data), "start": fingerprint(*before)}
             run = Run(_key(), jnp.asarray(0), state, None)
             trained = self._watched(
                 training, run, callbacks, checkpoint=checkpoint, identity=identity
@@ -258,7 +270,9 @@ class SpecialistMixture(DensityMixin, Learnable):
         with self._learning():
             known = getattr(self, "state_", None)
             X, rows = self._checked(X, sample_weight, reset=known is None)
-            whitening, search, state = self._begin(X, rows, known)
+            whitening = Whitening.of(X, rows) if known is None else known.whitening
+            samples = density.Samples.of(whitening, X, rows)
+            search, state = self._begin(whitening, samples, float(np.sum(rows[1])), known)
             if known is None:
                 # Batches harden the partition as they come, so the search need not.
                 soft = replace(search, beta_selector=search.soft)
@@ -368,8 +382,25 @@ class SpecialistMixture(DensityMixin, Learnable):
 
     # ----------------------------------------------------------------------------------- inside
 
-    def _checked(self, X: Any, sample_weight: Any, *, reset: bool) -> tuple[np.ndarray, Rows]:
-        """Return checked samples, and the distinct ones among them."""
+    def _read(
+        self, X: Any, sample_weight: Any, known: Mixture | None
+    ) -> tuple[Whitening, Samples | StreamedSamples, float, tuple[Any, ...]]:
+        """Return coordinates, samples, their weight, and what tells them from others."""
+        chunks = as_chunks(X)
+        if chunks is None:
+            X, rows = self._checked(X, sample_weight, reset=True)
+            whitening = Whitening.of(X, rows) if known is None else known.whitening
+            samples = density.Samples.of(whitening, X, rows)
+            return whitening, samples, float(np.sum(rows[1])), (X, *rows)
+        if sample_weight is not None:
+            raise ValueError("`sample_weight` must be None for data that are read in chunks.")
+        self._check_settings()
+        example = validate_data(self, chunks.example, reset=True, dtype=np.float64)
+        self._check_df_prior(example.shape[1])
+        whitening, large, weight = density.stream(chunks, known and known.whitening)
+        return whitening, large, weight, (*large.first(), weight)
+
+    def _check_settings(self) -> None:
         check.integer("n_experts", self.n_experts, 1)
         check.integer("max_iter", self.max_iter, 1)
         check.integer("n_init", self.n_init, 1)
@@ -378,12 +409,19 @@ class SpecialistMixture(DensityMixin, Learnable):
         check.number("beta_expert", self.beta_expert, 0.0, open_low=True)
         if self.strength_prior is not None:
             check.number("strength_prior", self.strength_prior, 0.0, open_low=True)
+
+    def _check_df_prior(self, d: int) -> None:
+        if self.df_prior is not None:
+            check.number("df_prior", self.df_prior, d - 1.0, open_low=True)
+
+    def _checked(self, X: Any, sample_weight: Any, *, reset: bool) -> tuple[np.ndarray, Rows]:
+        """Return checked samples, and the distinct ones among them."""
+        self._check_settings()
         # A batch may have one row, but one row has no covariance.
         X = validate_data(
             self, X, reset=reset, dtype=np.float64, ensure_min_samples=2 if reset else 1
         )
-        if self.df_prior is not None:
-            check.number("df_prior", self.df_prior, X.shape[1] - 1.0, open_low=True)
+        self._check_df_prior(X.shape[1])
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if not weight.any():
             raise ValueError("`sample_weight` must hold a weight above zero, but got only zeros.")
@@ -391,17 +429,20 @@ class SpecialistMixture(DensityMixin, Learnable):
         return X, Rows(*density.canonical_order(X, rows))
 
     def _begin(
-        self, X: np.ndarray, rows: Rows, known: Mixture | None
-    ) -> tuple[Whitening, Search, SearchState]:
-        """Return coordinates, a search in them, and where it starts."""
+        self,
+        whitening: Whitening,
+        samples: Samples | StreamedSamples,
+        weight: float,
+        known: Mixture | None,
+    ) -> tuple[Search, SearchState]:
+        """Return a search, and where it starts."""
         random = check_random_state(self.random_state)
-        whitening = Whitening.of(X, rows) if known is None else known.whitening
-        samples = density.Samples.of(whitening, X, rows)
         # Beyond so many samples' worth of evidence single precision cannot tell any difference.
-        beta_expert = min(self.beta_expert, MAX_EVIDENCE / float(np.sum(rows[1])))
+        beta_expert = min(self.beta_expert, MAX_EVIDENCE / weight)
         if known is None:
-            found = density.starts(samples, whitening, random, self.n_experts, self.n_init)
-            df = float(X.shape[1]) if self.df_prior is None else self.df_prior
+            found = density.starts(samples.first(), whitening, random, self.n_experts, self.n_init)
+            d = len(whitening.location)
+            df = float(d) if self.df_prior is None else self.df_prior
             prior = density.common_prior(found, df, self.strength_prior)
             starts = density.to_device(found)
         else:
@@ -416,7 +457,7 @@ class SpecialistMixture(DensityMixin, Learnable):
             max_iter=self.max_iter,
             neglect=self.neglect,
         )
-        return whitening, search, search.begin(prior, int(random.randint(2**31 - 1)))
+        return search, search.begin(prior, int(random.randint(2**31 - 1)))
 
     def _finish(
         self,

@@ -1,5 +1,7 @@
 """`SpecialistRegressor`: a committee that predicts numbers."""
 
+import math
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -20,13 +22,19 @@ from pinfactory import settings as check
 from pinfactory.core import utilities
 from pinfactory.core.constraints import Scheduled
 from pinfactory.core.families import Gaussian
-from pinfactory.core.gaussian_experts import WIDEST, Calibrated, ConstantNoiseExpert, gaussian
+from pinfactory.core.gaussian_experts import (
+    WIDEST,
+    Calibrated,
+    ConstantNoiseExpert,
+    Widened,
+    gaussian,
+)
 from pinfactory.core.hierarchy import Decision, Expert, FamilyExpert, Hierarchy
-from pinfactory.core.learning import Data, Utility
+from pinfactory.core.learning import Data, Utility, expected_utilities
 from pinfactory.networks import Factory
 from pinfactory.persistence import register
 
-from .committee import BLOCK, Committee, decide, unscaled
+from .committee import BLOCK, LIKELIHOODS, Committee, decide, unscaled
 from .fitting import Problem, Trainer
 from .linear_tree import grow
 from .noise import least_deviation, measure_errors, root_mean_square
@@ -36,27 +44,33 @@ Routing = Literal["mixture", "best", "sampled"]
 
 UTILITIES: dict[str, Utility] = {
     "likelihood": utilities.log_likelihood,
+    "student_t": utilities.student_t,
     "squared_error": utilities.squared_error,
     "huber": utilities.huber,
 }
+# The deviation of Student's t of scale one.
+T_DEVIATION = math.sqrt(utilities.DEGREES / (utilities.DEGREES - 2.0))
 
 
 @register("SpecialistRegressor")
 class SpecialistRegressor(RegressorMixin, Committee):
     """Predict numbers with a few simple experts and a selector that sends each sample to one.
 
-    Every expert answers with a Gaussian, so that the committee has a full predictive density.
-    Inputs and targets are standardised inside, so that a β means the same whatever their units.
+    Every expert answers with a Gaussian (or Student's t), so that the committee has a full
+    predictive density. Inputs and targets are standardised inside, so that a β means the same
+    whatever their units.
 
     Parameters
     ----------
     n_experts : int, default=4
         The most experts there may be. How many are in use is found out on held-out rows, down to
         one where one is enough (`start`).
-    utility : {"likelihood", "squared_error", "huber"}, default="likelihood"
-        What an answer is worth: the log-likelihood of the true value, minus the squared error, or
-        minus Huber's loss, which large errors dominate less. The latter two are expected over the
-        answer's own noise, in standardised units.
+    utility : {"likelihood", "student_t", "squared_error", "huber"}, default="likelihood"
+        What an answer is worth: the log-likelihood of the true value under a Gaussian, or under
+        Student's t with 4 degrees of freedom and the answer's mean and scale, for targets with
+        heavy tails; minus the squared error, or minus Huber's loss, which large errors dominate
+        less. The latter two are expected over the answer's own noise, in standardised units.
+        Information counts answers as Gaussians of their mean and scale.
     noise : {"constant", "varying"}, default="constant"
         Whether an expert is equally sure of all its answers, or its network gives a deviation
         for each input. The deviation of the committee varies in either case.
@@ -328,7 +342,12 @@ class SpecialistRegressor(RegressorMixin, Committee):
         decision = self._ask_numbers(decide, X)
         answers, selection = decision.answers, decision.selections[0]
         target = ((y - scaler.mean_) / scaler.scale_)[:, None, :]
-        log_y = stats.norm.logpdf(target, answers.mean, np.exp(answers.log_scale)).sum(axis=2)
+        scale = np.exp(answers.log_scale)
+        if self.utility == "student_t":
+            scale = scale / T_DEVIATION
+            log_y = stats.t.logpdf(target, utilities.DEGREES, answers.mean, scale).sum(axis=2)
+        else:
+            log_y = stats.norm.logpdf(target, answers.mean, scale).sum(axis=2)
         log_unit = np.sum(np.log(scaler.scale_))
         return special.logsumexp(selection.log_probs + log_y, axis=1) - log_unit
 
@@ -356,7 +375,10 @@ class SpecialistRegressor(RegressorMixin, Committee):
         """Draw an expert and then a value for each sample: the paper's generative process."""
         answer = self._routed(X, "sampled")
         random = check_random_state(self.random_state)
-        value = random.normal(answer.mean, np.exp(answer.log_scale))
+        noise = random.normal(size=answer.mean.shape)
+        if self.utility == "student_t":
+            noise = random.standard_t(utilities.DEGREES, answer.mean.shape) / T_DEVIATION
+        value = answer.mean + noise * np.exp(answer.log_scale)
         return self._shaped(value * self.target_scaler_.scale_ + self.target_scaler_.mean_)
 
     # ------------------------------------------------------------- what makes it a regressor
@@ -416,6 +438,9 @@ class SpecialistRegressor(RegressorMixin, Committee):
 
     def _hierarchy(self) -> Hierarchy:
         hierarchy = self.state_.model
+        if self.utility == "student_t":
+            wider = Widened(hierarchy.experts, math.log(T_DEVIATION))
+            return eqx.tree_at(lambda h: h.experts, hierarchy, wider)
         if self._noise_mass is None:
             return hierarchy
         log_noise = np.log(self.noise_ / self.target_scaler_.scale_).astype(np.float32)
@@ -424,7 +449,7 @@ class SpecialistRegressor(RegressorMixin, Committee):
 
     def _measure(self, table: Table) -> None:
         super()._measure(table)
-        if self.utility != "likelihood":
+        if self.utility not in LIKELIHOODS:
             self._set_noise(table)
 
     def _set_noise(self, table: Table) -> None:
@@ -471,9 +496,11 @@ def _random_order(table: Table, random: np.random.Generator) -> RowNumbers:
     return random.permutation(len(table.x))
 
 
-def _log_likelihood_of_rows(hierarchy: Hierarchy, data: Data) -> Float[Array, " n"]:
+def _log_likelihood_of_rows(
+    utility: Utility, hierarchy: Hierarchy, data: Data
+) -> Float[Array, " n"]:
     decision: Decision = jax.vmap(hierarchy)(data.x)
-    log_y = jax.vmap(lambda answers, y: answers.log_prob(y))(decision.answers, data.y)
+    log_y = expected_utilities(utility, decision.answers, data.y)
     return logsumexp(decision.selections[0].log_probs + log_y, axis=1)
 
 
@@ -492,8 +519,8 @@ def _huber_of_rows(hierarchy: Hierarchy, data: Data) -> Float[Array, " n"]:
     return jax.vmap(utilities.huber)(SpecialistRegressor._mixture(hierarchy, data.x), data.y)
 
 
-ROW_SCORES = {
-    "likelihood": _log_likelihood_of_rows,
+ROW_SCORES: dict[str, Callable[[Hierarchy, Data], Float[Array, " n"]]] = {
+    **{name: partial(_log_likelihood_of_rows, UTILITIES[name]) for name in LIKELIHOODS},
     "squared_error": _squared_error_of_rows,
     "huber": _huber_of_rows,
 }

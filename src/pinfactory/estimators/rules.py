@@ -12,7 +12,7 @@ from pinfactory.tables import Encoding, Rule, Rules, Weight
 
 from .committee import Committee, decide
 from .conditions import Conditions, level_codes
-from .explain import busy_experts, encoding_of, is_linear, linear_answers, standard_errors
+from .explain import encoding_of, is_linear, linear_answers, standard_errors
 
 
 def find_rules(committee: Committee, X: Float[np.ndarray, "n d"], y: np.ndarray) -> Rules:
@@ -40,7 +40,7 @@ def find_rules(committee: Committee, X: Float[np.ndarray, "n d"], y: np.ndarray)
         share = softmax(log_share + _log_likelihood(committee, decision.answers, y), axis=1)
         error = standard_errors(committee, x, target, share)
     rules, conditions = [], Conditions(encoding, X)
-    for m in busy_experts(committee).tolist():
+    for m in committee.information_.in_use.tolist():
         mine = owner == m
         if not mine.any():
             continue

@@ -146,9 +146,9 @@ def _draw_reliability(committee: Any, X: Any, y: np.ndarray, axes: Any) -> None:
     said = [sure[bins == b].mean() for b in kept]
     found = np.asarray([right[bins == b].mean() for b in kept])
     count = np.asarray([(bins == b).sum() for b in kept])
-    axes[0].errorbar(
-        said, found, 2 * np.sqrt(found * (1 - found) / count), fmt="o-", color="#222222", ms=4
-    )
+    error = 2.0 * np.sqrt(found * (1.0 - found) / count)
+    error = np.stack([error, np.minimum(error, 1.0 - found)])
+    axes[0].errorbar(said, found, error, fmt="o-", color="#222222", ms=4)
     low = min(said[0], found.min()) - 0.03
     axes[0].plot([low, 1], [low, 1], color="#777777", lw=1)
     axes[0].set(

@@ -48,7 +48,6 @@ class Agent:
     """
 
     history_: list[Progress]
-    information_: Information
     _settings: dict[str, Any]
     _run: Run | None
 
@@ -131,6 +130,26 @@ class Agent:
             )
             raise
 
+    def _resumed(self, run: Run, checkpoint: str | Path | None) -> Run:
+        """Return the run of a checkpoint if there is one."""
+        if checkpoint is not None and Path(checkpoint).exists():
+            return Checkpoint.resume(checkpoint, run, self._identity())
+        return run
+
+    def _identity(self) -> dict[str, Any]:
+        """Return what has to be the same for a training to go on from a checkpoint."""
+        settings = {n: repr(v) for n, v in self._settings.items() if n not in SESSION}
+        return {"learner": type(self).__name__, "environment": self._subject()} | settings
+
+
+class StoredAgent(Agent):
+    """An agent that can be saved, and whose information may have a budget."""
+
+    @property
+    @abstractmethod
+    def information_(self) -> Information:
+        """Bits that selector and experts process."""
+
     def _warn_of_missed_budgets(self) -> None:
         """Warn of a budget in bits that was missed by more than a twentieth, and by how much."""
         asked_for = {
@@ -148,21 +167,6 @@ class Agent:
                     f"were reached:{why} learning was too short.",
                     stacklevel=3,
                 )
-
-    def _resumed(self, run: Run, checkpoint: str | Path | None) -> Run:
-        """Return the run of a checkpoint if there is one."""
-        if checkpoint is not None and Path(checkpoint).exists():
-            return Checkpoint.resume(checkpoint, run, self._identity())
-        return run
-
-    def _identity(self) -> dict[str, Any]:
-        """Return what has to be the same for a training to go on from a checkpoint."""
-        settings = {n: repr(v) for n, v in self._settings.items() if n not in SESSION}
-        return {"learner": type(self).__name__, "environment": self._subject()} | settings
-
-
-class StoredAgent(Agent):
-    """An agent that can be saved."""
 
     @abstractmethod
     def _to_file(self) -> tuple[dict[str, Any], PyTree]:

@@ -11,11 +11,11 @@ from pinfactory.core.failures import NonFiniteError
 from pinfactory.core.hierarchy import pick, stack
 from pinfactory.core.training import Run
 
-from . import queries
 from .evaluate import EpisodeResults
 from .gym_vector import CheckedVectorEnv, VectorStep
 from .policy import HierarchicalAction, Policy, PolicyState, n_noise
 from .ppo import PPO
+from .predictor import act, host_uniforms
 from .rollout import EpisodeStatistics, Trajectory
 from .state import AgentState
 
@@ -145,12 +145,12 @@ class HostRollout:
     ) -> tuple[np.ndarray, HierarchicalAction, VectorStep]:
         """Act for one step in every environment."""
         observation = self._observation
-        self._policy_state, decision, action = queries.act(
+        self._policy_state, decision, action = act(
             policy,
             observation,
             self._starts,
             self._policy_state,
-            queries.host_uniforms(self._random, (self._vector.n, n_noise(policy.actions))),
+            host_uniforms(self._random, (self._vector.n, n_noise(policy.actions))),
             np.asarray(deterministic),
         )
         step = self._vector.step(np.asarray(action))

@@ -11,8 +11,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
 from pinfactory.core.families import Family
 from pinfactory.core.hierarchy import Decision, Hierarchy
 
-from .actions import Actions
-from .multi_categorical import invert_cdf
+from .actions import Actions, invert_cdf
 from .normalise import Moments
 
 Tree = TypeVar("Tree")

@@ -251,12 +251,16 @@ class PPO(eqx.Module):
         next_value = self._values(critics, next_x, action)
         utility = jnp.broadcast_to(utility[:, None], value.shape)
 
-        over_time = [part.reshape(*shape, *part.shape[1:]) for part in (utility, value, next_value)]
+        gained, now, then = (
+            part.reshape(*shape, *part.shape[1:]) for part in (utility, value, next_value)
+        )
         ends, hyper = (trajectory.terminated, trajectory.done), state.hyper
-        advantage = _flat(compute_advantages(*over_time, *ends, hyper.gamma, hyper.gae_lambda))
+        advantage = _flat(
+            compute_advantages(gained, now, then, *ends, hyper.gamma, hyper.gae_lambda)
+        )
         target = value + advantage
         if not self.clipped:
-            target = _flat(discounted_sums(over_time[0], over_time[2], *ends, hyper.gamma))
+            target = _flat(discounted_sums(gained, then, *ends, hyper.gamma))
         of_critics = jnp.sum(advantage, axis=-1)
         of_critics = of_critics[:, 1:] if self.critic == "printed" else of_critics
         return jnp.broadcast_to(of_critics, (len(x), 2)), target

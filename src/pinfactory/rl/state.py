@@ -10,7 +10,6 @@ from jaxtyping import Array, Bool, Float, Int
 from pinfactory.allocation import reserve
 from pinfactory.core.constraints import Priors, Resource, UtilityScale
 
-from .normalise import start_scale
 from .policy import Policy
 from .values import Critics
 
@@ -53,6 +52,7 @@ class Visited(eqx.Module):
     @classmethod
     def start(cls, n: int, n_observation: int) -> "Visited":
         """Make room for n states."""
+        reserve(n, n_observation)
         return cls(
             jax.device_put(np.zeros((n, n_observation), np.float32)),
             jax.device_put(np.zeros(n, np.int32)),
@@ -78,34 +78,6 @@ class AgentState(eqx.Module):
     hyper: Hyperparameters
     iteration: Int[Array, ""]
     timesteps: Int[Array, ""]
-
-    @classmethod
-    def start(
-        cls,
-        policy: Policy,
-        critics: Critics,
-        priors: Priors,
-        resources: tuple[Resource, Resource],
-        optimiser: optax.OptState,
-        hyper: Hyperparameters,
-        n_envs: int,
-        n_steps: int,
-    ) -> "AgentState":
-        """Begin before the first iteration."""
-        reserve(n_envs * n_steps, len(policy.observations.mean))
-        return cls(
-            policy,
-            critics,
-            priors,
-            resources,
-            start_scale(),
-            jax.device_put(np.zeros(n_envs, np.float32)),
-            Visited.start(n_envs * n_steps, len(policy.observations.mean)),
-            optimiser,
-            hyper,
-            jax.device_put(np.zeros((), np.int32)),
-            jax.device_put(np.zeros((), np.int32)),
-        )
 
     def resized(self, n_envs: int, n_steps: int) -> "AgentState":
         """Return the same state for another number of environments."""

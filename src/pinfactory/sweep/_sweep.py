@@ -43,8 +43,7 @@ def sweep(
     target : function or estimator
         A function is called with a point's values as named arguments and returns plain data: a
         mapping (a column for each name) or a single value. An estimator is fitted with the values
-        as settings and judged on held-out rows. A script calls `sweep` below
-        ``if __name__ == "__main__":``, because processes are spawned.
+        as settings and judged on held-out rows.
     grid : mapping or sequence of mappings
         Values for each name, of which all combinations are taken; or the points themselves.
     X, y : array-like, optional

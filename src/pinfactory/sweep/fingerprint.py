@@ -153,7 +153,8 @@ def _parse(
     tree = _without_docstrings(ast.parse(file.read_bytes()))
     tree.body = [statement for statement in tree.body if not _is_main(statement)]
     if names is not None:
-        tree.body = _used(tree, names)
+        # What binds no name, such as a call, may do anything; but workers never run a script.
+        tree.body = _used(tree, names if module == "__main__" else (*names, ""))
     package = module if file.name == "__init__.py" else module.rpartition(".")[0]
     imports, bindings = [], {}
     for node in ast.walk(tree):
@@ -170,7 +171,7 @@ def _used(tree: ast.Module, names: tuple[str, ...]) -> list[ast.stmt]:
         for name in _bound(statement):
             makers.setdefault(name, []).append(statement)
     used: set[ast.stmt] = set()
-    waiting = [*names, ""]  # what binds no name, such as a call, may do anything
+    waiting = list(names)
     seen = set()
     while waiting:
         name = waiting.pop()

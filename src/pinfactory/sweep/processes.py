@@ -4,13 +4,14 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any
 
 # Several processes with one thread each do more than one process with several, and a task gives
@@ -160,8 +161,6 @@ class Workers:
         text = f"the process ended with exit code {code}"
         if code < 0:
             text = f"the process ended with {signal.Signals(-code).name}, {n_lost} times"
-        elif code == 1:
-            text += ": a script must call what starts processes below `if __name__ == '__main__':`"
         return Reply(worker.task, error=text, trace=text)
 
     def _start(self, slot: int) -> _Worker:
@@ -179,13 +178,18 @@ class Workers:
 
 @contextlib.contextmanager
 def _inherited(environment: Mapping[str, str]) -> Iterator[None]:
-    """Let a process that is started here have variables, and interrupts blocked."""
+    """Let a process that is started here have variables, and interrupts blocked.
+
+    It does not run the script that started it: functions of a script come pickled by value.
+    """
+    script, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
     before = {name: os.environ.get(name) for name in environment}
     os.environ.update(environment)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
+        sys.modules["__main__"] = script
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for name, value in before.items():
             if value is None:

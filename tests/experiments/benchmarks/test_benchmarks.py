@@ -11,6 +11,7 @@ from pinfactory.experiments import discover
 from pinfactory.sweep.store import encode
 
 SMALLEST = {
+    "chunked_density": {"rows": 20_000},
     "density_peers": {"seeds": 1, "sets": ("iris",), "n_folds": 2},
     "density_speed": {"seeds": 1, "rows": 3000, "repeats": 1},
     "env_steps": {"seeds": 1, "n_envs": 2, "our_steps": 20, "their_steps": 20},
@@ -30,6 +31,7 @@ SMALLEST = {
     "omniglot_choices": {"methods": (), "n_experts": 2, "committee_steps": 20, "n_tasks": 50},
     "omniglot_speed": {"seeds": 1, "shots": (1,), "chunks": 1},
     "omniglot_ways": {"learners": ("MAML, 5 classes",), "share": 0.001, "n_tasks": 10},
+    "raw_tables": {"seeds": 1, "tables": ("Hitters",)},
     "real_tables": {
         "seeds": 1,
         "tables": ("Hitters",),

@@ -18,10 +18,9 @@ from pinfactory.rl.meta import (
     double_pendulum_new_tasks,
     double_pendulum_tasks,
 )
-from pinfactory.rl.meta.information import group_values, information_about
+from pinfactory.rl.meta.evaluate import group_values, information_about
 from pinfactory.rl.meta.losses import selector_loss
-from pinfactory.rl.meta.policy import probe_and_select
-from pinfactory.rl.meta.probe import Probe
+from pinfactory.rl.meta.policy import Probe, probe_and_select
 from pinfactory.rl.meta.state import SelectorReplay
 
 TINY = {

@@ -68,10 +68,7 @@ def load_split(name: str, seed: int) -> TableSplit:
     Medians for missing numbers, the most frequent category for missing ones, and one column for
     each category, all found on the rows to learn from.
     """
-    frame, y, classify = _load(name)
-    X, X_test, y, y_test = train_test_split(
-        frame, y, test_size=0.25, random_state=seed, stratify=y if classify else None
-    )
+    X, y, X_test, y_test, classify = load_frames(name, seed)
     categories = OneHotEncoder(
         handle_unknown="infrequent_if_exist",
         sparse_output=False,
@@ -91,6 +88,15 @@ def load_split(name: str, seed: int) -> TableSplit:
         y, y_test = np.searchsorted(labels, y), np.searchsorted(labels, y_test)
     X = np.asarray(prepare.fit_transform(X), float)
     return TableSplit(X, y, np.asarray(prepare.transform(X_test), float), y_test, classify)
+
+
+def load_frames(name: str, seed: int) -> tuple[Any, np.ndarray, Any, np.ndarray, bool]:
+    """Return the same split as data frames as they are, and whether targets are classes."""
+    frame, y, classify = _load(name)
+    X, X_test, y, y_test = train_test_split(
+        frame, y, test_size=0.25, random_state=seed, stratify=y if classify else None
+    )
+    return X, y, X_test, y_test, classify
 
 
 def _load(name: str) -> tuple[Any, np.ndarray, bool]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 from sklearn.linear_model import LogisticRegression, RidgeCV
+from sklearn.metrics import adjusted_rand_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
@@ -40,13 +41,13 @@ COMMITTEES: dict[str, dict[str, Any]] = {
     "16 linear experts": {"n_experts": 16},
     "16 mlp experts": {"n_experts": 16, "expert": "mlp"},
     "8 constant experts": {"n_experts": 8, "expert": "constant"},
-    "8 linear experts, linear selector": {"n_experts": 8, "selector": "linear"},
-    "softmax mixture of 8, no prices": {
+    "linear selector over 8 linear experts": {"n_experts": 8, "selector": "linear"},
+    "softmax mixture of 8 without prices": {
         **{"n_experts": 8, "selector": "linear", "start": "random"},
         **{"beta_selector": 1e6, "beta_expert": 1e6},
     },
 }
-_PEERS = ("one line", "linear tree, 8 leaves")
+_PEERS = ("one line", "linear tree of 8 leaves")
 # Peers that not everybody has: the module, and the package that brings it.
 _OTHERS = {
     "LightGBM": ("lightgbm", "lightgbm"),
@@ -55,6 +56,10 @@ _OTHERS = {
     "APLR": ("aplr", "aplr"),
 }
 METHODS = (*COMMITTEES, *_PEERS, *_OTHERS)
+# Who is fitted again with another seed, and with rows planted so many deviations away.
+STEADY = ("8 linear experts",)
+AGREEMENT, CHANGE = "agreement of two seeds", "change of R² by ten far rows"
+N_PLANTED, DISTANCE = 10, 50.0
 # What is quick enough for all tables; the rest takes part on a few.
 _EVERYWHERE = ("8 linear experts", "16 linear experts", *_PEERS, "LightGBM")
 _FEW = ("Hitters", "car_prices", "mlc_churn")
@@ -116,7 +121,25 @@ def _run(settings: Settings, table: str, method: str) -> dict[str, Any]:
             warnings.simplefilter("ignore")  # peers warn of iterations and names of columns
             for name, value in _judge(split, method, seed).items():
                 found.setdefault(name, []).append(value)
+            if method in STEADY and seed == 0:
+                found |= _steadiness(split, method)
     return found
+
+
+def _steadiness(split: TableSplit, method: str) -> dict[str, list[float]]:
+    """Return how alike the partitions of two seeds are, and what ten rows far away change."""
+    first, other = (_model(method, split.classify, seed).fit(split.X, split.y) for seed in (0, 1))
+    parts = (model.assign(split.X_test) for model in (first, other))
+    found = {AGREEMENT: [float(adjusted_rand_score(*parts))]}
+    if split.classify:
+        return found
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(N_PLANTED, split.X.shape[1]))
+    far = split.X.mean(axis=0) + DISTANCE * split.X.std(axis=0) * signs
+    targets = np.full(N_PLANTED, split.y.mean())
+    model = _model(method, split.classify, 0)
+    disturbed = model.fit(np.vstack([split.X, far]), np.concatenate([split.y, targets]))
+    scores = [model.score(split.X_test, split.y_test) for model in (first, disturbed)]
+    return found | {CHANGE: [abs(scores[1] - scores[0])]}
 
 
 def _judge(split: TableSplit, method: str, seed: int) -> dict[str, float]:
@@ -181,7 +204,8 @@ def _parts(model: Any) -> float | None:
 def measures(results: Results) -> list[Measure]:
     """Return what was promised of all tables, then every number by table and method."""
     rows = _promises(results)
-    for quantity in ("score", "log-likelihood", "experts in use", "parts to read", "seconds"):
+    quantities = ("score", "log-likelihood", "experts in use", "parts to read", "seconds")
+    for quantity in (*quantities, AGREEMENT, CHANGE):
         for piece in results.values():
             if quantity in piece:
                 name = f"{quantity}, {piece['table']}, {piece['method']}"
@@ -214,11 +238,21 @@ def _promises(results: Results) -> list[Measure]:
             1.0,
         ),
     ]
-    return [
+    rows = [
         Measure(f"share of tables, {name}, {who}", value, target=target)
         for name, who, value, target in found
         if value is not None
     ]
+    alike, changes = (
+        [piece[name][0] for piece in results.values() if name in piece]
+        for name in (AGREEMENT, CHANGE)
+    )
+    if alike:
+        rows.append(Measure(f"median {AGREEMENT}", float(np.median(alike)), target=0.8))
+    if changes:
+        worst = float(np.max(changes))
+        rows.append(Measure(f"worst {CHANGE}", worst, target=0.002, higher_is_better=False))
+    return rows
 
 
 def _share(

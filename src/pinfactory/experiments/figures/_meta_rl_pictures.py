@@ -15,7 +15,7 @@ from pinfactory.plotting import expert_colours
 SHOWN = ("control_sign", "gravity", "gear")
 
 
-def draw(results: Results) -> Figure:
+def draw_agents(results: Results) -> Figure:
     """Draw learning curves, returns, information, and who takes which tasks."""
     figure = new_figure(15.0, 9.0)
     halves = figure.add_gridspec(2, 1, height_ratios=(1.35, 1.0))

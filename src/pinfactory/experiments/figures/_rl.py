@@ -1,6 +1,6 @@
 """What the experiments with agents share: training that is measured on the way."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -54,6 +54,7 @@ def train(
     n_episodes: int = 20,
     n_judged: int = 100,
     phases: Sequence[tuple[Any, float]] = WHOLE,
+    make: Callable[..., SpecialistAgent] = SpecialistAgent,
     **settings: Any,
 ) -> tuple[SpecialistAgent, dict[str, Any]]:
     """Train an agent; return it with curves over training and the returns of new episodes.
@@ -61,9 +62,9 @@ def train(
     The latter are of the agent at the end (`final_…`), and when it was best (`best_…`), in
     `n_judged` episodes other than the `n_episodes` that tell which one was best. `phases` are
     parameters of the environment to learn with, and their shares of all steps; it is judged with
-    the default ones.
+    the default ones. `make` builds the agent, such as `pinfactory.paper.agent`.
     """
-    agent = SpecialistAgent(env, **settings)
+    agent = make(env, **settings)
     record = Record(agent, n_episodes)
     for params, share in phases:
         agent.set_env(env, params)

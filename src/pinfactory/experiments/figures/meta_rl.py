@@ -6,19 +6,22 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
+from matplotlib.figure import Figure
 
+from pinfactory import paper
 from pinfactory.baselines.rl_gradient import MAMLPolicy, ProMP
 from pinfactory.baselines.rl_model import GrBAL
 from pinfactory.experiments.experiment import Measure, Presets, Results
+from pinfactory.experiments.methods import Method, by_method, choose_pieces, compare_methods
 from pinfactory.rl.meta import (
     MetaSpecialistAgent,
     ParameterFamily,
     double_pendulum_new_tasks,
     double_pendulum_tasks,
 )
-from pinfactory.rl.meta.information import group_values
+from pinfactory.rl.meta.evaluate import group_values
 
-from ._meta_rl_pictures import SHOWN, agents_of, baselines_of, draw, mean_of
+from ._meta_rl_pictures import SHOWN, agents_of, baselines_of, draw_agents, mean_of
 
 TITLE = "The right controller for a body never met before"
 PLACE = "Section 6.3, Figure 10"
@@ -31,10 +34,9 @@ chooses an expert for the rest of the episode. Two experts begin and divide unti
 MAML, ProMP and GrBAL stand beside it, but not in the quick version. MAML and ProMP had as many
 environment steps, GrBAL, whose planning takes long, fewer. Their small square is the return before
 any adaptation, their large one that after one gradient step (GrBAL: adapting at every step). In the
-paper's setting an episode has 1,000 steps and a return of about 9,400 at best.
+paper's setting an episode has 1,000 steps and a return of about 9,400 at best. With `--method both`
+Algorithm 2 as printed (`pinfactory.paper.meta_agent`, as many steps) stands beside it in the table.
 """
-
-__all__ = ["ABOUT", "PLACE", "TITLE", "Settings", "draw", "measures", "pieces"]
 
 BASELINES = {"MAML": MAMLPolicy, "ProMP": ProMP, "GrBAL": GrBAL}
 # The best of two or three settings on the double pendulums, with a seed that is not used again.
@@ -61,6 +63,7 @@ class Settings(Presets):
         New tasks that agents are judged by.
     """
 
+    method: Method = "ours"
     seeds: int = 3
     n_experts: tuple[int, ...] = (1, 2, 4, 8, 16)
     iterations: int = 1000
@@ -91,27 +94,57 @@ class Settings(Presets):
 
 def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
     """Return one piece for each training."""
-    found: dict[str, Callable[[], Any]] = {}
-    for seed in range(settings.seeds):
-        for n in settings.n_experts:
-            found[f"{n} experts, seed {seed}"] = partial(_agent, settings, n, seed)
-        for name in settings.baselines:
-            found[f"{name}, seed {seed}"] = partial(_baseline, settings, name, seed)
-    return found
+    ours, literal = (
+        {
+            f"{n} experts, seed {seed}": partial(_agent, settings, n, seed, make)
+            for seed in range(settings.seeds)
+            for n in settings.n_experts
+        }
+        for make in (_ours, _literal)
+    )
+    baselines = {
+        f"{name}, seed {seed}": partial(_baseline, settings, name, seed)
+        for seed in range(settings.seeds)
+        for name in settings.baselines
+    }
+    return choose_pieces(settings.method, ours | baselines, literal)
 
 
-def _agent(settings: Settings, n_experts: int, seed: int) -> dict[str, Any]:
-    """Train an agent, and judge it on T, and on T′ before and after more updates."""
-    old, new = settings.families
+def _ours(settings: Settings, n_experts: int, seed: int) -> tuple[MetaSpecialistAgent, int]:
+    """Return our agent, and how many iterations it learns."""
     agent = MetaSpecialistAgent(
-        old,
+        settings.families[0],
         n_experts,
         n_tasks=settings.n_tasks,
         n_steps=settings.n_steps,
         capacity=max(settings.n_experts),
         seed=seed,
     )
-    agent.learn(settings.iterations, report_every=max(1, min(20, settings.iterations // 5)))
+    return agent, settings.iterations
+
+
+def _literal(settings: Settings, n_experts: int, seed: int) -> tuple[MetaSpecialistAgent, int]:
+    """Return the paper's agent, which plays whole episodes, and iterations of as many steps."""
+    agent = paper.meta_agent(
+        settings.families[0],
+        n_experts,
+        n_tasks=settings.n_tasks,
+        n_steps=settings.max_steps,
+        seed=seed,
+    )
+    return agent, max(1, settings.iterations * settings.n_steps // settings.max_steps)
+
+
+def _agent(
+    settings: Settings,
+    n_experts: int,
+    seed: int,
+    make: Callable[..., tuple[MetaSpecialistAgent, int]],
+) -> dict[str, Any]:
+    """Train an agent, and judge it on T, and on T′ before and after more updates."""
+    old, new = settings.families
+    agent, iterations = make(settings, n_experts, seed)
+    agent.learn(iterations, report_every=max(1, min(20, iterations // 5)))
     judged = {
         "T": agent.evaluate(old, n_tasks=settings.n_judged, seed=0),
         "T′": agent.evaluate(new, n_tasks=settings.n_judged, seed=0),
@@ -131,7 +164,7 @@ def _agent(settings: Settings, n_experts: int, seed: int) -> dict[str, Any]:
                 for g in np.unique(group)
             ],
         }
-    per_iteration = agent.num_timesteps // settings.iterations
+    per_iteration = agent.num_timesteps // iterations
     return {
         "n_experts": n_experts,
         "steps": agent.num_timesteps,
@@ -176,6 +209,15 @@ def _baseline(settings: Settings, name: str, seed: int) -> dict[str, Any]:
 
 def measures(results: Results) -> list[Measure]:
     """Return what the sign of the motor tells, returns, and what experts gain over one and all."""
+    return compare_methods(_measures, results)
+
+
+def draw(results: Results) -> Figure:
+    """Draw our method if it was run, else the paper's; the table has both."""
+    return draw_agents(next(iter(by_method(results).values())))
+
+
+def _measures(results: Results) -> list[Measure]:
     rows = []
     for n, runs in agents_of(results).items():
         rows += [

@@ -9,8 +9,16 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from pinfactory import paper
 from pinfactory.experiments.balancing import ID
 from pinfactory.experiments.experiment import Measure, Presets, Results
+from pinfactory.experiments.methods import (
+    LITERAL,
+    Method,
+    by_method,
+    choose_pieces,
+    compare_methods,
+)
 from pinfactory.experiments.style import GREY, PALETTE, headline, new_figure, over_seeds, tidy
 from pinfactory.plotting import expert_colours
 
@@ -26,7 +34,8 @@ information falls and the selector's rises, towards log 3 but usually short of i
 experts in use at the end. Otherwise than in the paper, one linear expert does it too: the
 environment only balances, for which one linear controller suffices (a linear-quadratic regulator
 scores the maximum). What a committee is good for shows in the swing-ups. β is meant in
-units of the return's deviation, not of the raw reward.
+units of the return's deviation, not of the raw reward. With `--method both` the paper's agent
+(`pinfactory.paper.agent`, as many steps) stands beside it.
 """
 
 SOLVED = 9300.0
@@ -48,6 +57,12 @@ KINDS: dict[str, dict[str, Any]] = {
     "5 linear experts": {"n_experts": 5, "capacity": 5},
     "network of 2 × 64": {"n_experts": 1, "expert": "mlp", "learning_rate": 1e-3},
 }
+# The paper's agent with linear experts, as in its text, and with a network, as in its appendix.
+PAPER: dict[str, dict[str, Any]] = {
+    "1 linear expert": {"n_experts": 1, "make": paper.agent},
+    "5 linear experts": {"n_experts": 5, "make": paper.agent},
+    "5 networks of 2 × 32": {"n_experts": 5, "expert": "mlp", "make": paper.agent},
+}
 TRPO = "TRPO"
 WHEN = {"best": "best kept", "final": "at the end"}
 
@@ -60,6 +75,7 @@ class Settings(Presets):
     who was best.
     """
 
+    method: Method = "ours"
     seeds: int = 10
     total: int = 200_000
     reports: int = 20
@@ -81,29 +97,31 @@ class Settings(Presets):
 
 def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
     """Return one piece for each kind of agent and seed."""
-    ours: dict[str, Callable[[], Any]] = {
-        f"{kind}, seed {seed}": partial(_learn, settings, kind, seed)
-        for kind in KINDS
-        for seed in range(settings.seeds)
-    }
+    prices = {"beta_selector": settings.beta_selector, "beta_expert": settings.beta_expert}
+    ours, literal = (
+        {
+            f"{kind}, seed {seed}": partial(_learn, settings, kind, seed, how)
+            for kind, how in kinds.items()
+            for seed in range(settings.seeds)
+        }
+        for kinds in ({kind: LEARNING | prices | how for kind, how in KINDS.items()}, PAPER)
+    )
     theirs: dict[str, Callable[[], Any]] = {
         f"{TRPO}, seed {seed}": partial(_trpo, settings, seed)
         for seed in range(settings.trpo_seeds)
     }
-    return ours | theirs
+    return choose_pieces(settings.method, ours | theirs, literal)
 
 
-def _learn(settings: Settings, kind: str, seed: int) -> dict[str, Any]:
+def _learn(settings: Settings, kind: str, seed: int, how: Mapping[str, Any]) -> dict[str, Any]:
     _, curves = train(
         ID,
         settings.total,
         reports=settings.reports,
         n_episodes=settings.n_episodes,
         n_judged=settings.n_judged,
-        beta_selector=settings.beta_selector,
-        beta_expert=settings.beta_expert,
         seed=seed,
-        **LEARNING | KINDS[kind],
+        **how,
     )
     return {**curves, "kind": kind}
 
@@ -121,14 +139,19 @@ def _trpo(settings: Settings, seed: int) -> dict[str, Any]:
 
 def _groups(results: Results) -> dict[str, list[Any]]:
     groups: dict[str, list[Any]] = {}
-    for piece in results.values():
-        if "missing" not in piece:
-            groups.setdefault(piece["kind"], []).append(piece)
+    for suffix, pieces in by_method(results).items():
+        for piece in pieces.values():
+            if "missing" not in piece:
+                groups.setdefault(f"{piece['kind']}{suffix}", []).append(piece)
     return groups
 
 
 def measures(results: Results) -> list[Measure]:
     """Return shares of seeds that balance, steps until they do, and returns."""
+    return compare_methods(_measures, results)
+
+
+def _measures(results: Results) -> list[Measure]:
     rows = []
     for kind, found in _groups(results).items():
         reached = np.array([first_above(piece, SOLVED) for piece in found])
@@ -182,7 +205,7 @@ def draw(results: Results) -> Figure:
     top[2].axhline(np.log2(3.0), color=GREY, lw=1.0, ls=":")
     place = {"transform": top[2].get_yaxis_transform(), "va": "bottom", "fontsize": 9}
     top[2].text(0.02, np.log2(3.0), "log 3, as in the paper", color=GREY, **place)
-    found = groups["5 linear experts"]
+    found = groups.get("5 linear experts") or groups[f"5 linear experts{LITERAL}"]
     shown = found[int(np.argsort([p["final_deterministic"] for p in found])[len(found) // 2])]
     _draw_shares(bottom[1], shown)
     _draw_action_priors(bottom[2], shown)

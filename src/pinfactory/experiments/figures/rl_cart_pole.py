@@ -9,7 +9,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from pinfactory import paper
 from pinfactory.experiments.experiment import Measure, Presets, Results
+from pinfactory.experiments.methods import Method, by_method, choose_pieces, compare_methods
 from pinfactory.experiments.style import GREY, new_figure, tidy
 from pinfactory.plotting import expert_colours
 
@@ -18,13 +20,14 @@ from ._rl import train
 TITLE = "Who balances the pole on the cart"
 PLACE = "Section 4.3, Figure 7"
 ABOUT = """
-A selector and two linear experts learn `CartPole-v1`. The matrix shows every pair of the four
-state variables, with a dot for each state of the last update in the colour of the expert that is
-responsible; histograms of ten bins are on the diagonal. The paper reports that one expert takes the
-states around zero and the other the states near the boundary. What is found here is another
-division: the two experts push to either side, and the selector alternates between them along a
-line in angle and angular velocity. A single linear expert balances the pole as well, so nothing
-forces a division by difficulty.
+A selector and two linear experts learn `CartPole-v1`. The matrix shows every pair of the four state
+variables, with a dot for each state of the last update in the colour of the expert that is
+responsible; histograms of ten bins are on the diagonal. With `--method both` the paper's agent
+(`pinfactory.paper.agent`, its own β, as many steps) stands beside it in the table. The paper
+reports that one expert takes the states around zero and the other the states near the boundary.
+What is found here is another division: the two experts push to either side, and the selector
+alternates between them along a line in angle and angular velocity. A single linear expert balances
+the pole as well, so nothing forces a division by difficulty.
 """
 
 NAMES = ("position", "velocity", "angle", "angular velocity")
@@ -42,6 +45,7 @@ LEARNING: dict[str, Any] = {
 class Settings(Presets):
     """How long the agents learn, and what information costs them."""
 
+    method: Method = "ours"
     seeds: int = 10
     total: int = 99_000
     reports: int = 6
@@ -54,20 +58,23 @@ class Settings(Presets):
 
 def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
     """Return one piece for each seed."""
-    return {f"seed {seed}": partial(_learn, settings, seed) for seed in range(settings.seeds)}
+    prices = {"beta_selector": settings.beta_selector, "beta_expert": settings.beta_expert}
+    ours, literal = (
+        {f"seed {seed}": partial(_learn, settings, seed, how) for seed in range(settings.seeds)}
+        for how in (LEARNING | prices, {"make": paper.agent})
+    )
+    return choose_pieces(settings.method, ours, literal)
 
 
-def _learn(settings: Settings, seed: int) -> dict[str, Any]:
+def _learn(settings: Settings, seed: int, how: Mapping[str, Any]) -> dict[str, Any]:
     agent, curves = train(
         "CartPole-v1",
         settings.total,
         reports=settings.reports,
         n_episodes=100,
         n_experts=2,
-        beta_selector=settings.beta_selector,
-        beta_expert=settings.beta_expert,
         seed=seed,
-        **LEARNING,
+        **how,
     )
     states = np.asarray(agent.state_.visited.observation)
     share = agent.responsibilities(states)[:, 0]
@@ -76,6 +83,10 @@ def _learn(settings: Settings, seed: int) -> dict[str, Any]:
 
 def measures(results: Results) -> list[Measure]:
     """Return the return of both kinds, and the bits."""
+    return compare_methods(_measures, results)
+
+
+def _measures(results: Results) -> list[Measure]:
     found = list(results.values())
     rows = []
     # Learning on after that, an agent now and then falls back for a while.
@@ -96,7 +107,11 @@ def measures(results: Results) -> list[Measure]:
 
 
 def draw(results: Results) -> Figure:
-    """Draw the matrix of state variables of the seed with the sharpest partition."""
+    """Draw the matrix of state variables of the seed with the sharpest partition.
+
+    Of our method if it was run, else of the paper's.
+    """
+    results = next(iter(by_method(results).values()))
     shown = max(results.values(), key=lambda piece: piece["selector_bits"][-1])
     states, share = np.asarray(shown["states"]), np.asarray(shown["share"])
     colours = expert_colours(2)

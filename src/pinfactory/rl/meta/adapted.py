@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from pinfactory.environment import with_library_settings
 from pinfactory.rl.envs import Env, replicate
 from pinfactory.rl.policy import take_expert
-from pinfactory.rl.queries import host_uniforms
+from pinfactory.rl.predictor import host_uniforms
 
 from .policy import MetaPolicy, probe_and_select
 

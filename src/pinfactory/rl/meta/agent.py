@@ -22,12 +22,11 @@ from pinfactory.rl.base import StoredAgent, in_replicas, settings_of
 from .adapted import AdaptedAgent, adapt_gymnasium, adapt_jax
 from .build import build_state, is_plain
 from .evaluate import MetaEvaluation, draw_tasks, evaluation, measure_information
-from .families import TaskFamily
+from .families import DrawnTasks, TaskFamily, TaskStream
 from .files import restore_family, store_family
 from .learner import FamilyLearner
 from .policy import probe_and_select
 from .state import MetaAgentState
-from .stream import DrawnTasks, TaskStream
 
 # Tasks on which `information_` is measured.
 N_MEASURED = 512

@@ -25,8 +25,7 @@ from pinfactory.rl.optimise import init_optimiser
 from pinfactory.rl.values import Critics
 
 from .losses import optimiser_of
-from .policy import MetaPolicy
-from .probe import PROBES, Probe, transition_size
+from .policy import PROBES, MetaPolicy, Probe, transition_size
 from .state import Hyperparameters, MetaAgentState, SelectorReplay
 
 # Tasks of so many iterations are kept for the selector to learn from.

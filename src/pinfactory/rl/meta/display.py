@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from pinfactory.plotting.style import GREY, expert_colours, tidy
 
-from .information import group_values, information_about
+from .evaluate import group_values, information_about
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,0 +1,291 @@
+"""Samples that do not fit into memory: passes over chunks, whose sums add up."""
+
+import math
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+
+import jax
+import numpy as np
+
+from pinfactory.core.compiling import bounded
+
+from .ascent import (
+    Ascent,
+    Sums,
+    conditional_entropy,
+    iterated,
+    responsibility_sums,
+)
+from .experts import Experts, Hyperparameters, fit_experts
+from .merging import MergeEffects, Pairs, merge_effects
+from .samples import GROWTH, Samples
+from .statistics import Blocks, HostStatistics, Statistics, join, to_device
+from .whitening import BLOCK, MAX_ROWS, Whitening, canonical_codes, exact_codes, in_blocks
+
+# Bytes of samples that are kept in memory: an ascent that needs no more reads none again.
+MOST_BYTES = 512 * 2**20
+_Result = TypeVar("_Result")
+
+
+@runtime_checkable
+class Chunks(Protocol):
+    """Rows in parts, of which a few fit into memory."""
+
+    def reduce(
+        self,
+        function: Callable[[np.ndarray], _Result],
+        join: Callable[[_Result, _Result], _Result],
+    ) -> _Result:
+        """Return what a function gives for all chunks, joined two by two."""
+        ...
+
+
+class Lowest(NamedTuple):
+    """The rows that come first in canonical order, in parts that are put together in the end.
+
+    Attributes
+    ----------
+    codes
+        What rows are sorted by.
+    exact
+        A hash of what a row holds: equal rows count as one.
+    counts
+        How often a row is there.
+    columns
+        The rows as columns.
+    """
+
+    codes: list[np.ndarray]
+    exact: list[np.ndarray]
+    counts: list[np.ndarray]
+    columns: list[np.ndarray]
+
+
+class Ordered(NamedTuple):
+    """Different rows: as columns in any order, their places in canonical order, and counts."""
+
+    columns: np.ndarray
+    place: np.ndarray
+    counts: np.ndarray
+
+    def samples(self) -> Samples:
+        """Bring them to the device."""
+        blocks = in_blocks(len(self.columns), self.counts, lambda k: self.columns[:, self.place[k]])
+        return Samples(Blocks(*jax.device_put(blocks[:2])), blocks[2])
+
+
+def stream(
+    chunks: Chunks, whitening: Whitening | None = None
+) -> "tuple[Whitening, Samples | StreamedSamples, float]":
+    """Return coordinates, the samples in them, and the number of samples.
+
+    The coordinates and the samples that are kept are those that a fit in memory begins with.
+    """
+    moments = chunks.reduce(_moments, join)
+    n = int(moments.mass[0])
+    if n < 2:
+        raise ValueError(f"X must have at least 2 samples, but got {n}.")
+    deviation = np.sqrt(np.diagonal(moments.scatter[0]) / n)
+    first = _First(chunks, partial(canonical_codes, mean=moments.mean[0], deviation=deviation), n)
+    if whitening is None:
+        columns, place, counts = first.rows(np.transpose, MAX_ROWS)[0]
+        whitening = Whitening.of(columns.T, (place, counts))
+    n_blocks, kept = -(-n // BLOCK), MOST_BYTES // (4 * len(deviation) * BLOCK)
+    if kept < n_blocks:
+        # As many as one of the parts that the data are searched in, which grow by this factor.
+        kept = max(GROWTH**k for k in range(30) if GROWTH**k <= max(kept, 1))
+    rows, complete = first.rows(partial(_whitened, whitening), kept * BLOCK)
+    samples = rows.samples()
+    if complete:
+        return whitening, samples, float(n)
+    return whitening, StreamedSamples(samples, n_blocks, n, whitening, chunks), float(n)
+
+
+def _moments(x: np.ndarray) -> HostStatistics:
+    centred = x - (mean := x[0] + (x - x[0]).mean(axis=0))
+    return HostStatistics(np.array([float(len(x))]), mean[None], (centred.T @ centred)[None])
+
+
+def _whitened(whitening: Whitening, x: np.ndarray) -> np.ndarray:
+    return whitening.columns(x, len(x))
+
+
+class _First(NamedTuple):
+    """Finds the first rows in canonical order."""
+
+    chunks: Chunks
+    order: Callable[[np.ndarray], np.ndarray]
+    n: int
+
+    def rows(
+        self, columns_of: Callable[[np.ndarray], np.ndarray], n_wanted: int
+    ) -> tuple[Ordered, bool]:
+        """Return that many different rows, turned into columns, and whether these are all.
+
+        Hashes are spread evenly, so that a limit finds nearly as many as wanted in one pass.
+        """
+        share = (n_wanted + 6.0 * math.sqrt(n_wanted) + 64.0) / self.n
+        while True:
+            complete = share >= 1.0
+            limit = ~np.uint64(0) if complete else np.uint64(share * 2.0**64)
+            pick = partial(_pick, self.order, columns_of, limit, n_wanted)
+            found = _in_order(self.chunks.reduce(pick, partial(_lower, n_wanted)))
+            if complete or len(found.place) >= n_wanted:
+                break
+            share *= 8.0
+        complete &= len(found.place) <= n_wanted
+        return found._replace(
+            place=found.place[:n_wanted], counts=found.counts[:n_wanted]
+        ), complete
+
+
+def _pick(
+    order: Callable[[np.ndarray], np.ndarray],
+    columns_of: Callable[[np.ndarray], np.ndarray],
+    limit: np.uint64,
+    n_wanted: int,
+    x: np.ndarray,
+) -> Lowest:
+    codes = order(x)
+    chosen = np.flatnonzero(codes <= limit)
+    x, codes = x[chosen], codes[chosen]
+    picked = Lowest([codes], [exact_codes(x)], [np.ones(len(x), np.float32)], [columns_of(x)])
+    return _lower(n_wanted, picked, Lowest([], [], [], []))
+
+
+def _lower(n_wanted: int, a: Lowest, b: Lowest) -> Lowest:
+    """Join rows; equal ones only if there are more than needed."""
+    both = Lowest(*(one + other for one, other in zip(a, b, strict=True)))
+    if sum(map(len, both.codes)) <= 2 * n_wanted + BLOCK:
+        return both
+    codes, exact = np.concatenate(both.codes), np.concatenate(both.exact)
+    columns, place, counts = _in_order(both)
+    kept = place[: n_wanted + 1]  # one more than needed tells that there are more
+    return Lowest([codes[kept]], [exact[kept]], [counts[: len(kept)]], [columns[:, kept]])
+
+
+def _in_order(lowest: Lowest) -> Ordered:
+    """Put the parts together; equal rows become one."""
+    columns = np.concatenate(lowest.columns, axis=1)
+    lowest.columns.clear()
+    codes, counts = np.concatenate(lowest.codes), np.concatenate(lowest.counts)
+    place = np.argsort(codes, kind="stable")
+    ordered = codes[place]
+    if not (ordered[1:] == ordered[:-1]).any():
+        return Ordered(columns, place, counts[place])
+    exact = np.concatenate(lowest.exact)
+    place = np.lexsort((exact, codes))
+    same = (codes[place][1:] == codes[place][:-1]) & (exact[place][1:] == exact[place][:-1])
+    begins = np.flatnonzero(np.concatenate([[True], ~same]))
+    return Ordered(columns, place[begins], np.add.reduceat(counts[place], begins, dtype=float))
+
+
+@dataclass(frozen=True)
+class StreamedSamples:
+    """Samples of which the first are in memory, and all others are read in every pass.
+
+    Attributes
+    ----------
+    head
+        The first samples, enough for most iterations.
+    n_blocks, n
+        Blocks and samples in all.
+    whitening, chunks
+        How to read them.
+    """
+
+    head: Samples
+    n_blocks: int
+    n: int
+    whitening: Whitening
+    chunks: Chunks
+
+    @property
+    def blocks(self) -> Blocks:
+        """Return the samples in memory."""
+        return self.head.blocks
+
+    def first(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the samples of the first block (as columns) and their weights, on the host."""
+        return self.head.first()
+
+    def grown(self, n_blocks: int) -> int:
+        """Return how many blocks to use after so many: all, if not those in memory."""
+        more = self.head.grown(n_blocks)
+        return more if more > n_blocks else self.n_blocks
+
+    def ascend(
+        self, start: Ascent, hyper: Hyperparameters, n_blocks: int, tol: float, max_iter: int
+    ) -> Ascent:
+        """Ascend on the first blocks, or make one iteration on all samples."""
+        if n_blocks < self.n_blocks:
+            return self.head.ascend(start, hyper, n_blocks, tol, max_iter)
+        begun = Ascent.start(start.statistics, hyper.prior, np.float32(start.objective))
+        experts = _fitted(begun.statistics, hyper)
+        beta = np.float32(hyper.beta_selector)
+        sums = self._sum(partial(_chunk_sums, jax.device_get(experts), beta))
+        single = jax.tree.map(np.float32, sums)
+        return _iterated(begun, experts, single, hyper, np.float32(self.n))
+
+    def conditional_entropy(self, experts: Experts, beta: np.float32, n_blocks: int) -> float:
+        """Return H(M|X), in nats."""
+        if n_blocks < self.n_blocks:
+            return self.head.conditional_entropy(experts, beta, n_blocks)
+        return self._sum(partial(_chunk_entropy, jax.device_get(experts), beta)) / self.n
+
+    def merge_effects(
+        self, experts: Experts, hyper: Hyperparameters, pairs: Pairs, n_blocks: int
+    ) -> MergeEffects:
+        """Return what would change if pairs were one expert."""
+        if n_blocks < self.n_blocks:
+            return self.head.merge_effects(experts, hyper, pairs, n_blocks)
+        known, price = jax.device_get((experts, hyper))
+        effects = self._sum(partial(_chunk_effects, known, price, pairs))
+        # The divergence is no sum.
+        return effects._replace(
+            divergence=self.head.merge_effects(experts, hyper, pairs, 1).divergence
+        )
+
+    def _sum(self, function: Callable[[Blocks, np.int32], Any]) -> Any:
+        """Add up in double precision what a function gives for the blocks of every chunk."""
+        return self.chunks.reduce(partial(_of_chunk, self.whitening, function), _added)
+
+
+def _of_chunk(
+    whitening: Whitening, function: Callable[[Blocks, np.int32], Any], x: np.ndarray
+) -> Any:
+    columns, weights, used = whitening.blocks(x, (np.arange(len(x)), np.ones(len(x))))
+    return jax.tree.map(np.float64, function(Blocks(columns, weights), np.int32(used)))
+
+
+def _added(a: Any, b: Any) -> Any:
+    return jax.tree.map(operator.add, a, b)
+
+
+def _chunk_sums(experts: Experts, beta: np.float32, blocks: Blocks, n_blocks: np.int32) -> Sums:
+    return _sums(experts, beta, blocks, n_blocks)
+
+
+def _chunk_entropy(experts: Experts, beta: np.float32, blocks: Blocks, n_blocks: np.int32) -> float:
+    mean = conditional_entropy(experts, beta, blocks, n_blocks)
+    return float(mean) * float(np.sum(blocks.weight, dtype=float))
+
+
+def _chunk_effects(
+    experts: Experts, hyper: Hyperparameters, pairs: Pairs, blocks: Blocks, n_blocks: np.int32
+) -> MergeEffects:
+    a, b = pairs.a.astype(np.int32), pairs.b.astype(np.int32)
+    return merge_effects(experts, to_device(pairs.joint), hyper, blocks, n_blocks, a, b)
+
+
+_sums = bounded(jax.jit(responsibility_sums))
+_iterated = bounded(jax.jit(iterated))
+
+
+@bounded
+@jax.jit
+def _fitted(statistics: Statistics, hyper: Hyperparameters) -> Experts:
+    return fit_experts(statistics, hyper)

