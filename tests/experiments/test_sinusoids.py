@@ -10,6 +10,7 @@ from pinfactory.experiments.figures import sinusoids as experiment
 @pytest.fixture(scope="module")
 def results():
     settings = experiment.Settings.quick(
+        seeds=1,
         n_experts=(2,),
         rules=("none",),
         steps=250,
