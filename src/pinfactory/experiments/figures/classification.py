@@ -9,11 +9,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
-from pinfactory import SpecialistClassifier, paper
+from pinfactory import SpecialistClassifier
 from pinfactory.experiments.experiment import Measure, Presets, Results
 from pinfactory.experiments.methods import Method, by_method, choose_pieces, compare_methods
 from pinfactory.experiments.style import GREY, INK, new_figure, tidy
 from pinfactory.experiments.synthetic_data import COMMITTEE, TASKS, classification, mesh, plane
+from pinfactory.paper import classifier as paper_classifier
 
 from ._pictures import draw_partition, draw_probability, draw_samples
 
@@ -84,7 +85,7 @@ def _ours(settings: Settings, n_experts: int, seed: int) -> SpecialistClassifier
 
 
 def _literal(settings: Settings, n_experts: int, seed: int) -> SpecialistClassifier:
-    return paper.classifier(n_experts, random_state=seed)
+    return paper_classifier(n_experts, random_state=seed)
 
 
 def _fit(

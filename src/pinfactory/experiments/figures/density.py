@@ -10,11 +10,12 @@ from matplotlib.figure import Figure
 from scipy.special import logsumexp
 from scipy.stats import gaussian_kde, multivariate_normal
 
-from pinfactory import SpecialistMixture, paper
+from pinfactory import SpecialistMixture
 from pinfactory.experiments.experiment import Measure, Presets, Results
 from pinfactory.experiments.methods import Method, choose_pieces, compare_methods
 from pinfactory.experiments.style import GREY, INK, headline, new_figure
 from pinfactory.experiments.synthetic_data import CORNERS, VARIANCE, four_gaussians, mesh
+from pinfactory.paper import mixture as paper_mixture
 
 TITLE = "Density estimation with Gaussian experts"
 PLACE = "Section 4.2, Figure 5"
@@ -70,7 +71,7 @@ def _ours(settings: Settings, n_experts: int, seed: int, **more: Any) -> Special
 
 
 def _literal(settings: Settings, n_experts: int, seed: int) -> Any:
-    return paper.mixture(n_experts, random_state=seed)
+    return paper_mixture(n_experts, random_state=seed)
 
 
 def _experts(number: int) -> str:

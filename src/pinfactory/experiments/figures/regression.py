@@ -9,11 +9,12 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
 
-from pinfactory import PartitionDisplay, SpecialistRegressor, paper
+from pinfactory import PartitionDisplay, SpecialistRegressor
 from pinfactory.experiments.experiment import Measure, Presets, Results
 from pinfactory.experiments.methods import Method, choose_pieces, compare_methods
 from pinfactory.experiments.style import GREY, headline, new_figure
 from pinfactory.experiments.synthetic_data import COMMITTEE
+from pinfactory.paper import regressor as paper_regressor
 
 TITLE = "Local linear regression"
 PLACE = "Section 4.1, regression"
@@ -70,7 +71,7 @@ def _ours(settings: Settings, n_experts: int, seed: int) -> SpecialistRegressor:
 
 
 def _literal(settings: Settings, n_experts: int, seed: int) -> SpecialistRegressor:
-    return paper.regressor(n_experts, random_state=seed)
+    return paper_regressor(n_experts, random_state=seed)
 
 
 def _experts(number: int) -> str:

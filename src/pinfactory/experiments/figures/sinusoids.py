@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
-from pinfactory import paper
 from pinfactory.experiments.experiment import Measure, Presets, Results
 from pinfactory.experiments.methods import Method, choose_pieces, compare_methods
 from pinfactory.meta import MetaSpecialistRegressor
 from pinfactory.meta.tasks import Sinusoids
+from pinfactory.paper import sinusoids as paper_sinusoids
 
 from ._sinusoid_pictures import MAML, RULES, draw, pieces_of
 
@@ -104,7 +104,7 @@ def _literal(settings: Settings, n_experts: int, shots: int) -> dict[str, Any]:
     found: dict[str, Any] = {"rule": "none", "n_experts": n_experts, "shots": shots}
     columns: dict[str, list[float]] = {"error": [], "after": [], "bits": [], "effective": []}
     for seed in range(settings.seeds):
-        model = paper.sinusoids(n_experts, max_iter=settings.steps, random_state=seed).fit(tasks)
+        model = paper_sinusoids(n_experts, max_iter=settings.steps, random_state=seed).fit(tasks)
         for column, steps in (("error", 0), ("after", STEPS_AFTER)):
             score = model.evaluate(tasks, settings.n_tasks, inner_steps=steps, routing="best")
             columns[column].append(score.mean)
