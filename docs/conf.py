@@ -23,6 +23,8 @@ myst_enable_extensions = ["dollarmath"]
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = project
+html_static_path = ["_static"]
+html_css_files = ["wide.css"]
 myst_heading_anchors = 3
 
 default_role = "literal"
