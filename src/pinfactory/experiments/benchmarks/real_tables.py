@@ -190,7 +190,7 @@ def _aplr(classify: bool, seed: int) -> Any:
 def _parts(model: Any) -> float | None:
     """Return how many rules, terms or lines a reader would have to read, where that is known."""
     if isinstance(model, SpecialistClassifier | SpecialistRegressor):
-        return float(np.sum(model.information_.responsibility >= 0.001))
+        return float(len(model.information_.in_use))
     if hasattr(model, "term_names_"):
         return float(len(model.term_names_))
     if hasattr(model, "rules_"):
