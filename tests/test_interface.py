@@ -10,7 +10,7 @@ import pinfactory
 from facades import FACADES
 
 # Those of `pinfactory.paper` have the settings of the paper.
-LEARNERS = {name: getattr(pinfactory, name) for name in FACADES if "." not in name}
+LEARNERS = {name: getattr(pinfactory, name) for name in FACADES if hasattr(pinfactory, name)}
 ESTIMATORS = [name for name in LEARNERS if not name.endswith("Agent")]
 AGENTS = [name for name in LEARNERS if name.endswith("Agent")]
 TABLES = ["SpecialistClassifier", "SpecialistRegressor"]

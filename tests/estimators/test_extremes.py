@@ -39,6 +39,8 @@ def assert_possible(committee, X):
         np.testing.assert_allclose(committee.predict_proba(X).sum(axis=1), 1.0, rtol=1e-5)
 
 
+# Prices at which no division can pay are among the extremes.
+pytestmark = pytest.mark.filterwarnings("ignore:`beta_selector`=")
 both = pytest.mark.parametrize("kind", [SpecialistClassifier, SpecialistRegressor])
 
 
