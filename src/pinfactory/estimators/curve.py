@@ -105,8 +105,8 @@ def rate_utility_curve(
     X: Any,
     y: Any,
     *,
-    beta_selector: Iterable[float] | None = None,
-    beta_expert: Iterable[float] | None = None,
+    beta_selector: Iterable[float | int] | None = None,
+    beta_expert: Iterable[float | int] | None = None,
     n_experts: Iterable[int] | None = None,
     n_seeds: int = 3,
     test_size: float = 0.2,
@@ -252,8 +252,8 @@ def _tables(
 
 def _grid(
     model: Committee,
-    beta_selector: Iterable[float] | None,
-    beta_expert: Iterable[float] | None,
+    beta_selector: Iterable[float | int] | None,
+    beta_expert: Iterable[float | int] | None,
     n_experts: Iterable[int] | None,
     seeds: Sequence[int],
 ) -> list[Replica]:

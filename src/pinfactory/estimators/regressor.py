@@ -30,7 +30,7 @@ from pinfactory.core.gaussian_experts import (
     gaussian,
 )
 from pinfactory.core.hierarchy import Decision, Expert, FamilyExpert, Hierarchy
-from pinfactory.core.learning import Data, Utility, expected_utilities
+from pinfactory.core.learning import Data, State, Utility, expected_utilities
 from pinfactory.networks import Factory
 from pinfactory.persistence import register
 
@@ -398,6 +398,11 @@ class SpecialistRegressor(RegressorMixin, Committee):
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
+
+    def _untrained(self) -> State[Hierarchy]:
+        if self._noise_mass is not None and not hasattr(self, "noise_"):
+            raise ValueError("what a regressor knows of its noise must come with `noise_`.")
+        return super()._untrained()
 
     def _columns(self, y: np.ndarray, *, reset: bool) -> np.ndarray:
         """Return targets with one column for each output."""
