@@ -259,13 +259,16 @@ def _promises(results: Results) -> list[Measure]:
 def _share(
     results: Results, quantity: str, mine: str, other: str, *, margin: float
 ) -> float | None:
-    """Return on which share of tables one method exceeds another by a margin, in the mean."""
+    """Return on which share of tables one method exceeds another by a margin, in the mean.
+
+    There is no such share where one of them took part on a few tables only.
+    """
     means: dict[str, dict[str, float]] = {}
     for piece in results.values():
         if quantity in piece:
             means.setdefault(piece["table"], {})[piece["method"]] = np.mean(piece[quantity])
     both = [found for found in means.values() if mine in found and other in found]
-    if not both:
+    if not both or len(both) < len(means):
         return None
     return float(np.mean([found[mine] - found[other] >= margin for found in both]))
 
