@@ -177,11 +177,12 @@ def test_settings_of_an_estimator_that_differ_in_numbers_compile_once(serial):
     def run(**grid):
         return sweep(model, grid, X, y, scheduler=serial)
 
-    run(beta_selector=[3.0])
+    # A seed draws other rows to learn from, and rows decide how many candidates are trained.
+    run(beta_selector=[3.0], random_state=range(2))
     jax.monitoring.register_event_duration_secs_listener(count)
-    result = run(beta_selector=np.geomspace(1.0, 50.0, 4), random_state=range(4))
+    result = run(beta_selector=np.geomspace(1.0, 50.0, 4), random_state=range(2))
     assert n_programs == []
-    assert len(result) == 16
+    assert len(result) == 8
     assert 0.0 <= result[0]["information_selector"] <= np.log2(3)
     assert {"score", "effective_experts"} <= result[0].keys()
 
