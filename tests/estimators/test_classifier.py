@@ -22,7 +22,7 @@ from pinfactory.core.constraints import Scheduled
 from pinfactory.core.hierarchy import pick
 from pinfactory.core.information import measure
 from pinfactory.estimators import committee as committees
-from pinfactory.estimators import fitting
+from pinfactory.estimators import fitting, table_learner
 
 # Tests share shapes (rows, experts, restarts, batch), so that they share compiled programs.
 SETTINGS = {
@@ -304,8 +304,8 @@ def test_without_held_out_samples_the_best_start_by_the_objective_is_kept(monkey
         seen["found"] = original(*args, **settings)
         return seen["found"]
 
-    original = committees.search
-    monkeypatch.setattr(committees, "search", spy)
+    original = table_learner.search
+    monkeypatch.setattr(table_learner, "search", spy)
     several = quick(n_init=3, start="random").fit(X, Y)
     kept, answers = several.predict_proba(X), []
     for index in range(3):
@@ -364,7 +364,7 @@ def test_folds_tell_when_a_committee_that_learns_from_all_samples_is_best(monkey
 def test_the_way_to_stop_depends_on_how_many_samples_there_are(n, settings, way):
     model = SpecialistClassifier(**settings)
     model.n_features_in_, model.classes_ = 2, np.arange(2)
-    trainer = fitting.Trainer(model, model._problem(), model._train)
+    trainer = model._trainer()
     assert trainer.stopping(n, fitting.Replica(0, 4, *model._resources())) == way
 
 

@@ -16,9 +16,11 @@ from pinfactory.networks import Factory
 # Utilities that are log-likelihoods.
 LIKELIHOODS = ("likelihood", "student_t")
 
-PARAMETERS = """n_experts : int, default=4
+PARAMETERS = """n_experts : int or tuple of int, default=4
         The most experts there may be. How many are in use is found out on held-out rows, down to
-        one where one is enough (`start`).
+        one where one is enough (`start`). A tuple has one number for each level of selection:
+        (4, 2) is a selector over four selectors over two experts each, and experts are numbered
+        through from 0 to 7.
     expert : {"linear", "mlp", "constant"} or callable, default="linear"
         What an expert is: a linear map, a linear map and a multilayer perceptron added up, the same
         answer to everything, or a factory ``(inputs, outputs, *, key)`` of any Equinox module from
@@ -39,13 +41,14 @@ PARAMETERS = """n_experts : int, default=4
         likelihood wherever it is defined and prices stay fixed.
     beta_selector : float or Scheduled, default=25.0
         β₁, the selector's resource: large values let it process much information, small ones make
-        the experts share every sample.
+        the experts share every sample. The same at every level of selection.
     beta_expert : float or Scheduled, default=20.0
         β₂, the experts' resource: small values keep their answers close to their habit p(y|m).
     selector_bits, expert_bits : float, optional
         A budget in bits instead of a β, which begins at the β above and is found. It is met on the
         training samples within 5 %; where a stage has no use for so many bits, a warning says how
-        many it processes. `partial_fit` draws near a budget batch by batch.
+        many it processes. `partial_fit` draws near a budget batch by batch. For one level of
+        selection.
     expectation : {"exact", "sampled"}, default="exact"
         Whether a step takes the exact expectation over experts, or samples one expert for each
         input, as the paper does.
@@ -84,7 +87,8 @@ PARAMETERS = """n_experts : int, default=4
         Source of randomness."""
 
 ATTRIBUTES = """information_ : Information
-        Bits processed by both stages, overall and per expert; p(m); effective number of experts.
+        Bits processed by both stages (`selectors` has those of every level), overall and per
+        expert; p(m); effective number of experts.
     effective_experts_ : float
         2^H(M): the number of equally busy experts that would be as diverse.
     gain_ : tuple of two floats, or None
@@ -110,7 +114,7 @@ class CommitteeSettings(Learnable):
     {parameters}
     """
 
-    n_experts: int = field(default=4, kw_only=False)
+    n_experts: int | tuple[int, ...] = field(default=4, kw_only=False)
     expert: str | Factory = "linear"
     expert_hidden: tuple[int, ...] = (64,)
     selector: str | Factory = "tree"
@@ -178,15 +182,27 @@ class CommitteeSettings(Learnable):
         """Return whether the utility is a log-likelihood."""
         return getattr(self, "utility", "likelihood") in LIKELIHOODS
 
+    def _sizes(self) -> tuple[int, ...]:
+        """Return the number of experts at every level of selection."""
+        asked = self.n_experts
+        levels = asked if isinstance(asked, tuple | list) and asked else (asked,)
+        return tuple(check.integer("n_experts", number, 1) for number in levels)
+
     def _resources(self) -> tuple[Resource, Resource]:
         """Return where β₁ and β₂ come from; a budget's begins at what it would be without one."""
+        sizes = self._sizes()
 
-        def begun(name: str, resource: Resource) -> Resource:
-            beta = getattr(self, f"beta_{name}")
-            if not isinstance(resource, Budget) or isinstance(beta, Scheduled):
-                return resource
+        def resource(name: str, most_bits: float) -> Resource:
+            beta, bits = getattr(self, f"beta_{name}"), getattr(self, f"{name}_bits")
+            if bits is not None and len(sizes) > 1:
+                raise ValueError(
+                    f"`{name}_bits` must be None for more than one level of selection, but got "
+                    f"{bits!r} with n_experts={self.n_experts!r}."
+                )
+            found = check.resource(name, beta, bits, most_bits)
+            if not isinstance(found, Budget) or isinstance(beta, Scheduled):
+                return found
             beta = check.number(f"beta_{name}", beta, 0.0, open_low=True)
-            return Budget(resource.bits, jnp.asarray(math.log(beta)))
+            return Budget(found.bits, jnp.asarray(math.log(beta)))
 
-        selector, expert = super()._resources()
-        return begun("selector", selector), begun("expert", expert)
+        return resource("selector", math.log2(math.prod(sizes))), resource("expert", math.inf)

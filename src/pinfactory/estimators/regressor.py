@@ -34,12 +34,13 @@ from pinfactory.core.hierarchy import Decision, Expert, FamilyExpert, Hierarchy
 from pinfactory.core.learning import Data, State, Utility, expected_utilities
 from pinfactory.persistence import register
 
-from .committee import BLOCK, Committee, decide, unscaled
-from .fitting import Problem, Trainer
+from .committee import Committee, decide
+from .fitting import Problem
 from .linear_tree import grow
 from .noise import least_deviation, measure_errors, root_mean_square
 from .parameters import ATTRIBUTES, LIKELIHOODS, PARAMETERS
 from .table import RowNumbers, Rows, Table
+from .table_learner import BLOCK, unscaled
 
 Routing = Literal["mixture", "best", "sampled"]
 
@@ -128,7 +129,7 @@ class SpecialistRegressor(RegressorMixin, Committee):
             warm = self._is_warm()
             X, y, weight = self._checked(X, y, sample_weight, reset=not warm, numeric=True)
             y = self._columns(y, reset=not warm)
-            self._noise_mass = None
+            self._noise_mass: np.ndarray | None = None
             rows = self._rows(X, y, weight)
             if not warm:
                 self._fit_scalers(X, y, rows)
@@ -308,13 +309,14 @@ class SpecialistRegressor(RegressorMixin, Committee):
     def _hierarchy(self) -> Hierarchy:
         hierarchy = self.state_.model
         if self.utility == "student_t":
-            wider = Widened(hierarchy.experts, math.log(T_DEVIATION))
-            return eqx.tree_at(lambda h: h.experts, hierarchy, wider)
+            wider = Widened(hierarchy.last_experts, math.log(T_DEVIATION))
+            return eqx.tree_at(lambda h: h.last_experts, hierarchy, wider)
         if self._noise_mass is None:
             return hierarchy
         log_noise = np.log(self.noise_ / self.target_scaler_.scale_).astype(np.float32)
-        calibrated = Calibrated(hierarchy.experts, jnp.asarray(log_noise))
-        return eqx.tree_at(lambda h: h.experts, hierarchy, calibrated)
+        log_noise = log_noise.reshape(*hierarchy.sizes, -1)
+        calibrated = Calibrated(hierarchy.last_experts, jnp.asarray(log_noise))
+        return eqx.tree_at(lambda h: h.last_experts, hierarchy, calibrated)
 
     def _set_noise(self, table: Table) -> None:
         """Set each expert's noise to the root mean square error on what it is responsible for.
@@ -327,12 +329,12 @@ class SpecialistRegressor(RegressorMixin, Committee):
         scale = self.target_scaler_.scale_
         square, mass = measure_errors(self.state_.model, table, BLOCK)
         if self._noise_mass is not None:
-            trainer = Trainer(self, self._problem(), self._train)
-            steps = -(-len(table.x) // trainer.batch_size(len(table.x)))
+            steps = -(-len(table.x) // self._trainer().batch_size(len(table.x)))
             kept = self.momentum_expert**steps * self._noise_mass
             square += kept[:, None] * (self.noise_ / scale) ** 2
             mass += kept
-        self.noise_, self._noise_mass = root_mean_square(square, mass) * scale, mass
+        self.noise_: np.ndarray = root_mean_square(square, mass) * scale
+        self._noise_mass = mass
 
     def _shaped(self, values: np.ndarray) -> np.ndarray:
         return values[:, 0] if self._one_output else values
@@ -353,7 +355,7 @@ class SpecialistRegressor(RegressorMixin, Committee):
     @eqx.filter_jit
     def _mixture(hierarchy: Hierarchy, x: Float[Array, "n d"]) -> Gaussian:
         """Return the mean and deviation of the mixture of all experts."""
-        decision = jax.vmap(hierarchy)(x)
+        decision = jax.vmap(hierarchy)(x).flat
         return jax.vmap(lambda answers, share: answers.merge(share))(
             decision.answers, decision.selections[0].probs
         )
@@ -366,7 +368,7 @@ def _random_order(table: Table, random: np.random.Generator) -> RowNumbers:
 def _log_likelihood_of_rows(
     utility: Utility, hierarchy: Hierarchy, data: Data
 ) -> Float[Array, " n"]:
-    decision: Decision = jax.vmap(hierarchy)(data.x)
+    decision: Decision = jax.vmap(hierarchy)(data.x).flat
     log_y = expected_utilities(utility, decision.answers, data.y)
     return logsumexp(decision.selections[0].log_probs + log_y, axis=1)
 
