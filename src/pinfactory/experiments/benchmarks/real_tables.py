@@ -51,9 +51,9 @@ _PEERS = ("one line", "linear tree of 8 leaves")
 # Peers that not everybody has: the module, and the package that brings it.
 _OTHERS = {
     "LightGBM": ("lightgbm", "lightgbm"),
-    "EBM": ("interpret", "interpret-core"),
     "Cubist": ("cubist", "cubist"),
     "APLR": ("aplr", "aplr"),
+    "EBM": ("interpret", "interpret-core"),
 }
 METHODS = (*COMMITTEES, *_PEERS, *_OTHERS)
 # Who is fitted again with another seed, and with rows planted so many deviations away.
@@ -103,12 +103,13 @@ class Settings:
 
 
 def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:
-    """Return one piece for every table and method that takes part on it."""
+    """Return one piece for every table and method that takes part on it, the slow ones last."""
+    everywhere = [m for m in settings.methods if m in _EVERYWHERE]
+    others = [m for m in settings.methods if m not in _EVERYWHERE]
+    parts = [(table, method) for table in settings.tables for method in everywhere]
+    parts += [(table, method) for method in others for table in settings.few]
     return {
-        f"{table}, {method}": partial(_run, settings, table, method)
-        for table in settings.tables
-        for method in settings.methods
-        if table in settings.few or method in _EVERYWHERE
+        f"{table}, {method}": partial(_run, settings, table, method) for table, method in parts
     }
 
 
