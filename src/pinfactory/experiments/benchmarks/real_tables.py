@@ -108,9 +108,7 @@ def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:
     others = [m for m in settings.methods if m not in _EVERYWHERE]
     parts = [(table, method) for table in settings.tables for method in everywhere]
     parts += [(table, method) for method in others for table in settings.few]
-    return {
-        f"{table}, {method}": partial(_run, settings, table, method) for table, method in parts
-    }
+    return {f"{table}, {method}": partial(_run, settings, table, method) for table, method in parts}
 
 
 def _run(settings: Settings, table: str, method: str) -> dict[str, Any]:

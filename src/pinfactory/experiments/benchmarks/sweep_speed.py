@@ -60,7 +60,7 @@ def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:
         for kind in settings.kinds:
             found[f"{kind}, {seed}"] = partial(_both, settings, kind)
         for pool in _POOLS:
-            found[f"cost, {pool}, {seed}"] = partial(_cost, settings, pool)
+            found[f"cost, {pool}, {seed}"] = partial(task_cost, settings.tasks, pool)
     return found
 
 
@@ -111,12 +111,12 @@ def _seconds(settings: Settings, kind: str, jobs: int) -> float:
     return time.perf_counter() - began
 
 
-def _cost(settings: Settings, pool: str) -> float:
+def task_cost(n_tasks: int, pool: str) -> float:
     """Return the seconds of a further task: the difference between many and few."""
-    few = settings.tasks // 10
+    few = n_tasks // 10
     with _all_cores(), TemporaryDirectory() as folder:
-        times = [_idle(pool, n, Path(folder) / str(n)) for n in (few, few + settings.tasks)]
-    return (times[1] - times[0]) / settings.tasks
+        times = [_idle(pool, n, Path(folder) / str(n)) for n in (few, few + n_tasks)]
+    return (times[1] - times[0]) / n_tasks
 
 
 def _idle(pool: str, n: int, store: Path) -> float:
