@@ -188,6 +188,6 @@ def test_sweep_refuses_with_a_reason(arguments, message, tmp_path, capsys):
 def test_a_reader_that_has_seen_enough_is_no_error():
     results = str(Path(__file__).parents[2] / "results")
     command = [sys.executable, "-m", "pinfactory", "results", "--accepted", results]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    process.stdout.close()
-    assert (process.wait(), process.stderr.read()) == (0, b"")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert (process.wait(), process.stderr.read()) == (0, b"")
