@@ -1,7 +1,6 @@
 """What classifier and regressor share: from a table to a trained hierarchy, and questions to it."""
 
 import itertools
-import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -22,23 +21,21 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from pinfactory import networks
 from pinfactory import settings as check
-from pinfactory.base import Learnable
 from pinfactory.callbacks import fingerprint
+from pinfactory.core.batches import padded, padded_length
 from pinfactory.core.compiling import compiled
-from pinfactory.core.constraints import Budget, Fixed, Resource, Scheduled
 from pinfactory.core.growth import has_movable_outputs, order_by_share
 from pinfactory.core.hierarchy import Decision, Hierarchy, pick
 from pinfactory.core.information import Estimate, Information, Meter, estimate_information
 from pinfactory.core.learning import State
-from pinfactory.core.padding import padded, padded_length
 from pinfactory.environment import library_settings
 from pinfactory.tables import INDICATOR_SCALE, Encoding, Rules, as_frame
 
-from .budgets import has_budget, meet_budgets, warn_of_bits, warn_of_price
+from .budgets import meet_budgets, warn_of_bits, warn_of_price
 from .candidates import search
 from .fitting import Problem, Replica, Trainer
+from .parameters import CommitteeSettings
 from .table import Rows, Table, distinct, without_outliers
 
 # Rows that are asked at once: bounds the memory of predictions on large tables.
@@ -51,13 +48,11 @@ COLLAPSED = 1.05
 FARTHEST = 1e9
 # So many rows tell the information of a stage to a percent.
 BUDGET_ROWS = 16_384
-# Utilities that are log-likelihoods.
-LIKELIHOODS = ("likelihood", "student_t")
 
 Inputs = Float[Array, "n d"]
 
 
-class Committee(Learnable):
+class Committee(CommitteeSettings):
     """A selector and simple experts, trained on the rows of a table.
 
     A subclass says in `_problem` what its targets need, and in `_mixture` how the answers of all
@@ -314,10 +309,10 @@ class Committee(Learnable):
 
     def _set_rules(self, X: Float[np.ndarray, "n d"], y: np.ndarray) -> None:
         """Remember what can be told of a data frame, which is not there any more when asked."""
-        from .rules import find_rules
-
         self.__dict__.pop("rules_", None)
         if hasattr(self, "encoding_"):
+            from .rules import find_rules
+
             self.rules_ = find_rules(self, X, y)
 
     @property
@@ -352,47 +347,6 @@ class Committee(Learnable):
 
     # ------------------------------------------------------------------------------- training
 
-    def _network(self, outputs: int, key: Key[Array, ""]) -> networks.Network:
-        """Build the network of an expert."""
-        inputs = self._n_inputs
-        if callable(self.expert):
-            return self.expert(inputs, outputs, key=key)
-        kind = check.choice("expert", self.expert, ("constant", "linear", "mlp"))
-        if kind == "mlp":
-            hidden = check.sizes("expert_hidden", self.expert_hidden)
-            return networks.residual_mlp(inputs, outputs, hidden, key=key)
-        return getattr(networks, kind)(inputs, outputs, key=key)
-
-    def _selector(self, inputs: int, outputs: int, key: Key[Array, ""]) -> networks.Network:
-        """Build the selector."""
-        if callable(self.selector):
-            return self.selector(inputs, outputs, key=key)
-        kind = check.choice("selector", self.selector, ("tree", "mlp", "linear"))
-        if kind == "tree":
-            return networks.SoftTree.random(inputs, outputs, key=key)
-        if kind == "linear":
-            network = networks.linear(inputs, outputs, key=key)
-        else:
-            hidden = check.sizes("selector_hidden", self.selector_hidden)
-            network = networks.mlp(inputs, outputs, hidden, networks.tanh, key=key)
-        return networks.limited(network) if self.standardise else network
-
-    def _objective(self) -> str:
-        """Return what is trained: the free energy J, or the likelihood of the mixture."""
-        options = ("auto", "free_energy", "likelihood")
-        asked = check.choice("objective", self.objective, options)
-        if asked != "auto":
-            return asked
-        # A price that moves, or a budget, is one of J; so is a sampled expectation.
-        moves = not all(isinstance(resource, Fixed) for resource in self._resources())
-        if moves or not self._is_likely() or self.expectation == "sampled":
-            return "free_energy"
-        return "likelihood"
-
-    def _is_likely(self) -> bool:
-        """Return whether the utility is a log-likelihood."""
-        return getattr(self, "utility", "likelihood") in LIKELIHOODS
-
     def _is_warm(self) -> bool:
         return self.warm_start and hasattr(self, "state_")
 
@@ -418,25 +372,14 @@ class Committee(Learnable):
         self.n_iter_, self.history_ = int(fit.trained.run.step), fit.trained.history
         self.state_ = self._ordered(self._within_budget(state, table), table)
         self._measure(table)
-        warn_of_bits("selector", self.selector_bits, self.information_.selector)
-        warn_of_bits("expert", self.expert_bits, self.information_.experts)
-
-    def _resources(self) -> tuple[Resource, Resource]:
-        """Return where β₁ and β₂ come from; a budget's begins at what it would be without one."""
-
-        def begun(name: str, resource: Resource) -> Resource:
-            beta = getattr(self, f"beta_{name}")
-            if not isinstance(resource, Budget) or isinstance(beta, Scheduled):
-                return resource
-            beta = check.number(f"beta_{name}", beta, 0.0, open_low=True)
-            return Budget(resource.bits, jnp.asarray(math.log(beta)))
-
-        selector, expert = super()._resources()
-        return begun("selector", selector), begun("expert", expert)
+        if self.selector_bits is not None:
+            warn_of_bits("selector", self.selector_bits, self.information_.selector)
+        if self.expert_bits is not None:
+            warn_of_bits("expert", self.expert_bits, self.information_.experts)
 
     def _within_budget(self, state: State, table: Table) -> State:
         """Return the state in which budgets are met."""
-        if not has_budget(state):
+        if not state.constraints.has_budget:
             return state
         # Rows come in the order of a hash: the first of them are a random sample.
         data = table.take(np.arange(min(len(table.x), BUDGET_ROWS))).padded()

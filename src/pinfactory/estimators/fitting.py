@@ -15,13 +15,12 @@ from jaxtyping import Array, Float, Int, Key
 from pinfactory import settings as check
 from pinfactory.core.batches import Batches, Epochs
 from pinfactory.core.compiling import compiled
-from pinfactory.core.constraints import Budget, Constraints, Priors, Resource, Scheduled
+from pinfactory.core.constraints import Budget, Constraints, Priors, Resource, Schedule, Scheduled
 from pinfactory.core.hierarchy import Decision, Expert, Hierarchy, assemble, stack, zeros_like
 from pinfactory.core.learning import CommitteeLoss, Data, Learner, State, Utility
-from pinfactory.core.schedules import Schedule
 from pinfactory.core.training import Run, Trained
 
-from .budgets import has_budget, meet_budgets
+from .budgets import meet_budgets
 from .linear_tree import LinearTree
 from .table import RowBatches, RowNumbers, Table, Validation
 
@@ -294,7 +293,7 @@ class Trainer:
         run, history = trained.run, trained.history
         if run.best is not None:
             return Fit(_averaged(run.best.state), np.asarray(run.best.score), trained)
-        if not has_budget(run.state):
+        if not run.state.constraints.has_budget:
             scores = history[-1].info.objective if history else np.zeros(len(run.key))
             return Fit(_averaged(run.state), scores, trained)
         # Objectives cannot be compared where every replica has found a price of its own.
@@ -404,7 +403,7 @@ def scores_of_rows(
 def _in_force(judge: Judge, state: State, data: Data) -> tuple[Hierarchy, Float[Array, ""]]:
     """Return the committee that a state stands for, and the nats its selector cannot use."""
     state = state.averaged()
-    if not has_budget(state):
+    if not state.constraints.has_budget:
         return state.model, jnp.zeros(())
     met = meet_budgets(state, data, judge.utility)
     return met.state.model, met.shortfall

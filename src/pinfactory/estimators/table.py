@@ -7,10 +7,9 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from pinfactory.core.batches import Epochs
+from pinfactory.core.batches import Epochs, padded, padded_length
 from pinfactory.core.hierarchy import stack
 from pinfactory.core.learning import Data
-from pinfactory.core.padding import padded, padded_length
 
 RowNumbers = Int[np.ndarray, " _"]
 
