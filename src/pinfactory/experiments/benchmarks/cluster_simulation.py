@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from pinfactory.experiments.experiment import Measure, Presets, Results
-from pinfactory.experiments.style import GREY, PALETTE, headline, new_figure, tidy
+from pinfactory.experiments.style import GREY, PALETTE, counted, headline, new_figure, tidy
 
 from .sweep_speed import task_cost
 
@@ -39,7 +39,7 @@ class Settings(Presets):
 
     seeds: int = 5
     workers: tuple[int, ...] = (1, 10, 100, 1000)
-    task_seconds: tuple[float, ...] = (1.0, 10.0, 100.0)
+    task_seconds: tuple[float, ...] = (0.1, 1.0, 10.0, 100.0)
     tasks_per_worker: int = 100
     rows: float = 1e9
     passes: int = 50
@@ -66,7 +66,7 @@ def _run(settings: Settings, seed: int) -> dict[str, Any]:
         for seconds in settings.task_seconds
     }
     passes = [
-        np.mean([pass_seconds(workers, settings.rows, per_row, random) for _ in range(20)])
+        np.mean([pass_seconds(workers, settings.rows, per_row, random) for _ in range(500)])
         for workers in settings.workers
     ]
     return {
@@ -143,17 +143,22 @@ def measures(results: Results) -> list[Measure]:
     for kind in found[0]["sweeps"]:
         for i, n in enumerate(workers):
             values = [f["sweeps"][kind][i] for f in found]
-            rows.append(Measure.over(f"efficiency, tasks of {kind}, {n} workers", values))
+            rows.append(
+                Measure.over(f"efficiency, tasks of {kind}, {counted(n, 'worker')}", values)
+            )
     for i, n in enumerate(workers):
         rows.append(
             Measure.over(
-                f"efficiency, passes over 10⁹ rows, {n} workers", [f["fit"][i] for f in found]
+                f"efficiency, passes over 10⁹ rows, {counted(n, 'worker')}",
+                [f["fit"][i] for f in found],
             )
         )
     for i, n in enumerate(workers):
         rows.append(
             Measure.over(
-                f"a fit of 10⁹ rows, {n} workers", [f["hours"][i] for f in found], unit="h"
+                f"a fit of 10⁹ rows, {counted(n, 'worker')}",
+                [f["hours"][i] for f in found],
+                unit="h",
             )
         )
     return rows
