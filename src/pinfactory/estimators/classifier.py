@@ -208,7 +208,7 @@ class SpecialistClassifier(ClassifierMixin, Committee):
             log_likelihood_of_code,
             expert,
             _log_likelihood_of_rows,
-            _stratified_order,
+            stratified_order,
             partial(grow, n_classes=n_classes, linear=self.expert != "constant"),
         )
 
@@ -247,7 +247,7 @@ class SpecialistClassifier(ClassifierMixin, Committee):
         return answer
 
 
-def _stratified_order(table: Table, random: np.random.Generator) -> RowNumbers:
+def stratified_order(table: Table, random: np.random.Generator) -> RowNumbers:
     """Return an order that takes classes in turn: any part of it has its share of each."""
     order = random.permutation(len(table.x))
     rank = np.empty(len(order))
