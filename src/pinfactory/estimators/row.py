@@ -173,7 +173,7 @@ def _data(encoding: Encoding, index: int, X: np.ndarray) -> np.ndarray:
     """Return the user's values of a column from what the model sees."""
     column, places = encoding.columns[index], encoding.places(index)
     if column.kind == "category":
-        return np.asarray(column.indicated, object)[level_codes(column, X[:, places])]
+        return np.asarray(column.indicated, object)[level_codes(X[:, places])]
     values = X[:, places[0]].astype(object)
     if column.has_missing:
         values[X[:, places[1]] > 0.5] = np.nan
