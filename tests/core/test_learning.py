@@ -10,12 +10,11 @@ from scipy.special import softmax
 from scipy.stats import norm
 
 from pinfactory.core.batches import Epochs
-from pinfactory.core.constraints import Constraints, Fixed, Priors
+from pinfactory.core.constraints import Constraints, Fixed, Priors, Schedule
 from pinfactory.core.families import Categorical, Gaussian
 from pinfactory.core.hierarchy import Expert, FamilyExpert, Hierarchy, assemble, stack
 from pinfactory.core.information import marginal
 from pinfactory.core.learning import CommitteeLoss, Data, Learner
-from pinfactory.core.schedules import Schedule
 from pinfactory.core.training import Run, train
 
 

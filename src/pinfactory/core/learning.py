@@ -16,12 +16,11 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, Key, PyTree
 
-from .constraints import Constraints
+from .constraints import Constraints, Schedule
 from .families import Family
 from .hierarchy import Hierarchy
 from .information import BITS_PER_NAT
 from .objective import Expectation, Objective, evaluate, gain_of_hindsight
-from .schedules import Schedule
 
 Model = TypeVar("Model")
 # E_{p(y|x,m)}[U] of one answer for one target

@@ -10,9 +10,10 @@ from sklearn.base import is_classifier
 from pinfactory.formats import quantity
 from pinfactory.tables import Column, Encoding
 
-from .committee import Committee, select
+from .committee import Committee
 from .conditions import level_codes
 from .explain import encoding_of, standard_answers
+from .table_learner import select
 
 # Values of a number that are tried, first over its range and then around the nearest.
 GRID = 33

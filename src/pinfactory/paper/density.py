@@ -19,8 +19,7 @@ from pinfactory.base import Learnable
 from pinfactory.callbacks import fingerprint
 from pinfactory.core.batches import Epochs
 from pinfactory.core.constraints import Constraints, Prior, Priors
-from pinfactory.core.families import Family, NormalWishart
-from pinfactory.core.families.numerics import LOG_2PI
+from pinfactory.core.families import LOG_2PI, Family, NormalWishart
 from pinfactory.core.hierarchy import Decision, Expert, Hierarchy, assemble, pick, stack
 from pinfactory.core.information import measure
 from pinfactory.core.learning import Info, Learner, State
