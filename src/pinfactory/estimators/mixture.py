@@ -441,7 +441,7 @@ class SpecialistMixture(DensityMixin, Learnable):
                 self, X, reset=reset, dtype=np.float64, ensure_min_samples=ensure_min_samples
             )
         if reset:
-            self.encoding_ = Encoding.learn(X, keep_gaps=True)
+            self.encoding_: Encoding = Encoding.learn(X, keep_gaps=True)
             self.feature_names_in_ = np.asarray(self.encoding_.names, object)
             self.n_features_in_ = len(self.feature_names_in_)
         elif not hasattr(self, "encoding_"):
