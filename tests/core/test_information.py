@@ -9,9 +9,10 @@ from scipy.stats import norm
 from pinfactory.core import information
 from pinfactory.core.families import Categorical, Gaussian
 from pinfactory.core.hierarchy import Decision
-from pinfactory.core.information import Information, Meter, estimate_information
+from pinfactory.core.information import Information, Meter
 
 measure = jax.jit(information.measure)
+estimate_information = jax.jit(information.estimate_information, static_argnums=2)
 start, update, report = jax.jit(Meter.start), jax.jit(Meter.update), jax.jit(Meter.report)
 
 
