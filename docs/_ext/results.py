@@ -18,7 +18,7 @@ All accepted results, a section for each::
     ```{all-results}
     ```
 
-A result that another version has made is shown with that version.
+Below a table, a result that another version has made is named with that version.
 """
 
 from pathlib import Path
@@ -48,12 +48,11 @@ class ResultRole(SphinxRole):
         """Return the number as text."""
         reference, _, style = self.text.partition(" | ")
         try:
-            result, measure = find_measure(read_accepted(_FOLDER), reference)
+            _, measure = find_measure(read_accepted(_FOLDER), reference)
         except ValueError as error:
             message = self.inliner.reporter.error(str(error), line=self.lineno)
             return [self.inliner.problematic(self.rawtext, self.rawtext, message)], [message]
-        text = format_measure(measure, style.strip()) + _made_by(result, self.config.release)
-        return [nodes.Text(text)], []
+        return [nodes.Text(format_measure(measure, style.strip()))], []
 
 
 class ResultsTable(SphinxDirective):

@@ -8,8 +8,7 @@ from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
-from pinfactory.core.families import NormalWishart
-from pinfactory.core.families.numerics import LOG_2PI
+from pinfactory.core.families import LOG_2PI, NormalWishart
 
 from .statistics import Statistics
 from .whitening import RIDGE

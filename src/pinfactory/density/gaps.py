@@ -8,8 +8,7 @@ import numpy as np
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float, Int
 
-from pinfactory.core.families import NormalWishart
-from pinfactory.core.families.numerics import LOG_2PI
+from pinfactory.core.families import LOG_2PI, NormalWishart
 
 from .experts import mean_precision_root, standardised
 from .statistics import Blocks, Gaps

@@ -97,6 +97,6 @@ def evaluate(
     answers = np.zeros((len(x), len(posterior.mean)))
     for features, mine in by_pattern(np.isnan(x)):
         if features:
-            known = x[np.ix_(mine, features)]
+            known = x[np.ix_(mine, np.asarray(features))]
             answers[mine] = question(Marginal.of(posterior, whitening, features), known).T
     return answers

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 from scipy.linalg import solve_triangular
 from scipy.special import logsumexp
 
+from pinfactory.core.batches import padded_length
 from pinfactory.core.compiling import bounded
 from pinfactory.core.families import NormalWishart
 from pinfactory.core.information import BITS_PER_NAT, Information
@@ -19,7 +20,7 @@ from .ascent import Ascent
 from .experts import Experts, Hyperparameters, log_density, selector_logits, standardised, utility
 from .marginals import Marginal
 from .statistics import Statistics
-from .whitening import Whitening, bucket
+from .whitening import Whitening
 
 # Rows that are evaluated at once: bounds the memory for large tables.
 BLOCK = 8192
@@ -179,7 +180,7 @@ class Mixture(NamedTuple):
         answers = []
         for i in range(0, len(x), BLOCK):
             rows = x[i : i + BLOCK]
-            length = min(bucket(len(rows)), BLOCK)
+            length = min(padded_length(len(rows)), BLOCK)
             columns = jnp.asarray(self.whitening.columns(rows, length))
             answer = question(self.experts, self.hyper.beta_selector, columns)
             answers.append(np.asarray(answer, float)[..., : len(rows)])

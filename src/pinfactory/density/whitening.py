@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pinfactory.core.batches import padded_length
+
 # Where chosen rows stand in a table, and their weights.
 Rows = tuple[np.ndarray, np.ndarray]
 
@@ -16,12 +18,6 @@ MAX_ROWS = 65536
 _SPREAD, _MIX = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xFF51AFD7ED558CCD)
 # The share of a feature's variance that is added to it, so that singular data have a density.
 RIDGE = 1e-6
-
-
-def bucket(n: int) -> int:
-    """Return the next of the lengths 64, 96, 128, 192, …, so that many sets share a program."""
-    power = max(64, 1 << (n - 1).bit_length())
-    return power * 3 // 4 if 64 <= power * 3 // 4 >= n else power
 
 
 @np.errstate(over="ignore", invalid="ignore")  # values that are too large are refused later
@@ -151,9 +147,9 @@ def in_blocks(
     `columns_of` returns some of the samples as columns.
     """
     n = len(weight)
-    size = min(bucket(n), BLOCK)
+    size = min(padded_length(n), BLOCK)
     used = -(-n // size)
-    reserved = used if used <= 4 else bucket(used)
+    reserved = used if used <= 4 else padded_length(used)
     columns = np.zeros((reserved, d, size), np.float32)
     weights = np.zeros((reserved, size), np.float32)
     for i in range(used):

@@ -22,7 +22,7 @@ from pinfactory.core.learning import State
 
 from .fitting import Fit, Replica, Trainer, scores_of_rows
 from .linear_tree import LinearTree
-from .starts import accepts_leaves, begin, teach
+from .starts import accepts_leaves, begin, place, teach
 from .table import RowNumbers, Table, Validation
 
 
@@ -194,7 +194,7 @@ def _states(
             size = min(candidate.n_experts, tree.n_leaves)
             hierarchies[n] = begin(hierarchies[n], tree, size)
             if size > 1 and not isinstance(hierarchies[n].selector, networks.SoftTree):
-                taught.append((n, partial(tree.assign, n_leaves=size)))
+                taught.append((n, partial(place, tree, size, hierarchies[n].sizes)))
     if taught:
         numbers = [n for n, _ in taught]
         new = teach(

@@ -15,14 +15,14 @@ from jaxtyping import Array, Float, Int, Key
 from pinfactory import settings as check
 from pinfactory.core.batches import Batches, Epochs
 from pinfactory.core.compiling import compiled
-from pinfactory.core.constraints import Budget, Constraints, Priors, Resource, Scheduled
+from pinfactory.core.constraints import Budget, Constraints, Priors, Resource, Schedule, Scheduled
 from pinfactory.core.hierarchy import Decision, Expert, Hierarchy, assemble, stack, zeros_like
 from pinfactory.core.learning import CommitteeLoss, Data, Learner, State, Utility
-from pinfactory.core.schedules import Schedule
 from pinfactory.core.training import Run, Trained
 
-from .budgets import has_budget, meet_budgets
+from .budgets import meet_budgets
 from .linear_tree import LinearTree
+from .parameters import CommitteeSettings
 from .table import RowBatches, RowNumbers, Table, Validation
 
 # Steps between two looks at the validation rows; fixed, because it is part of a compiled shape.
@@ -93,6 +93,10 @@ class Replica(NamedTuple):
     selector: Resource
     expert: Resource
 
+    def resources(self, n_stages: int) -> tuple[Resource, ...]:
+        """Return where β of every stage comes from; all selectors have the same."""
+        return (*(self.selector,) * (n_stages - 1), self.expert)
+
 
 class Fit(NamedTuple):
     """Trained states of all replicas, how good each is, and how training went."""
@@ -116,7 +120,7 @@ class Trainer:
         `pinfactory.core.training.train`, with callbacks and the like.
     """
 
-    settings: Any
+    settings: CommitteeSettings
     problem: Problem
     train: Callable[..., Trained[State]]
 
@@ -129,7 +133,7 @@ class Trainer:
     def learner(self) -> Learner:
         """Gradient ascent on J."""
         options = ("exact", "sampled")
-        expectation = check.choice("expectation", self.settings.expectation, options)
+        expectation: Any = check.choice("expectation", self.settings.expectation, options)
         mixture = self.settings._objective() == "likelihood"
         loss = CommitteeLoss(self.problem.utility, expectation, mixture)
         return Learner(loss, keep_average=self.settings.averaging)
@@ -138,12 +142,14 @@ class Trainer:
 
     def start(self, replicas: Sequence[Replica]) -> list[State]:
         """Return untrained states; all replicas have the shape of the largest."""
-        most = max(r.n_experts for r in replicas)
+        sizes, most = self.settings._sizes(), max(r.n_experts for r in replicas)
 
         def untrained(replica: Replica) -> Hierarchy:
+            key = jax.random.key(replica.seed)
+            if len(sizes) > 1:
+                return self._hierarchy(key, sizes)
             available = jax.device_put(np.arange(most) < replica.n_experts)
-            hierarchy = self.hierarchy(jax.random.key(replica.seed), most)
-            return eqx.tree_at(lambda h: h.available, hierarchy, available)
+            return eqx.tree_at(lambda h: h.available, self._hierarchy(key, (most,)), available)
 
         return self.initial_states(list(map(untrained, replicas)), replicas)
 
@@ -156,7 +162,7 @@ class Trainer:
         def one(hierarchy: Hierarchy, replica: Replica) -> State:
             return self.learner.init(
                 hierarchy,
-                Constraints(priors, (replica.selector, replica.expert)),
+                Constraints(priors, replica.resources(len(priors.stages))),
                 learning_rate=rate,
                 weight_decay=decay,
             )
@@ -166,7 +172,7 @@ class Trainer:
     def proceed(self, state: State, wanted: Replica) -> State:
         """Return what was learned before, with the settings of now."""
         known = state.constraints.resources
-        resources = tuple(map(_resumed, known, (wanted.selector, wanted.expert)))
+        resources = tuple(map(_resumed, known, wanted.resources(len(known))))
         rate, decay = self._rates()
         return eqx.tree_at(
             lambda s: (s.constraints.resources, s.learning_rate, s.weight_decay),
@@ -174,10 +180,12 @@ class Trainer:
             (resources, Schedule.constant(rate), jnp.asarray(decay)),
         )
 
-    def hierarchy(self, key: Key[Array, ""], n_experts: int) -> Hierarchy:
-        """Build a hierarchy with random parameters."""
+    def _hierarchy(self, key: Key[Array, ""], sizes: Sequence[int]) -> Hierarchy:
+        """Build a hierarchy with random parameters, of so many experts at every level."""
+        n_experts, *below = sizes
         selector = partial(self.settings._selector, self.problem.n_features, n_experts)
-        return assemble(key, selector, self.problem.expert, n_experts)
+        expert = partial(self._hierarchy, sizes=below) if below else self.problem.expert
+        return assemble(key, selector, expert, n_experts)
 
     def _priors(self, hierarchy: Hierarchy) -> Priors:
         leaves, structure = jax.tree.flatten(hierarchy)
@@ -294,7 +302,7 @@ class Trainer:
         run, history = trained.run, trained.history
         if run.best is not None:
             return Fit(_averaged(run.best.state), np.asarray(run.best.score), trained)
-        if not has_budget(run.state):
+        if not run.state.constraints.has_budget:
             scores = history[-1].info.objective if history else np.zeros(len(run.key))
             return Fit(_averaged(run.state), scores, trained)
         # Objectives cannot be compared where every replica has found a price of its own.
@@ -404,7 +412,7 @@ def scores_of_rows(
 def _in_force(judge: Judge, state: State, data: Data) -> tuple[Hierarchy, Float[Array, ""]]:
     """Return the committee that a state stands for, and the nats its selector cannot use."""
     state = state.averaged()
-    if not has_budget(state):
+    if not state.constraints.has_budget:
         return state.model, jnp.zeros(())
     met = meet_budgets(state, data, judge.utility)
     return met.state.model, met.shortfall

@@ -2,10 +2,10 @@
 
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, no_type_check
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -48,6 +48,7 @@ MIN_WEIGHT, MAX_WEIGHT, MAX_EVIDENCE = 1e-12, 1e12, 1e15
 
 
 @register("SpecialistMixture")
+@dataclass(kw_only=True, eq=False, repr=False)
 class SpecialistMixture(DensityMixin, Learnable):
     """Estimate a density with one Gaussian for each expert, and a selector that assigns samples.
 
@@ -135,25 +136,18 @@ class SpecialistMixture(DensityMixin, Learnable):
     (600,)
     """
 
-    n_experts: int
-    beta_selector: float
-    beta_expert: float
-    df_prior: float | None
-    strength_prior: float | None
-    neglect: bool
-    tol: float
-    max_iter: int
-    n_init: int
-    warm_start: bool
-    verbose: bool
-    random_state: Any
-    state_: Mixture
-    n_experts_: int
-    n_features_in_: int
-    n_iter_: int
-    converged_: bool
-    lower_bound_: float
-    encoding_: Encoding
+    n_experts: int = field(default=8, kw_only=False)
+    beta_selector: float = 1.0
+    beta_expert: float = 1.0
+    df_prior: float | None = None
+    strength_prior: float | None = None
+    neglect: bool = True
+    tol: float = 1e-4
+    max_iter: int = 200
+    n_init: int = 1
+    warm_start: bool = False
+    verbose: bool = False
+    random_state: Any = None
     _attributes = (
         *("n_features_in_", "feature_names_in_", "n_experts_", "n_iter_", "converged_"),
         *("lower_bound_", "encoding_"),
@@ -162,37 +156,6 @@ class SpecialistMixture(DensityMixin, Learnable):
     # `max_iter` bounds each ascent, not the whole: another one is another search.
     _may_differ = ("verbose", "warm_start")
     _may_be_minus_infinity = (".experts.log_weight",)
-
-    # scikit-learn wants a constructor that stores anything; what is stored is checked in `fit`.
-    @no_type_check
-    def __init__(
-        self,
-        n_experts: int = 8,
-        *,
-        beta_selector: float = 1.0,
-        beta_expert: float = 1.0,
-        df_prior: float | None = None,
-        strength_prior: float | None = None,
-        neglect: bool = True,
-        tol: float = 1e-4,
-        max_iter: int = 200,
-        n_init: int = 1,
-        warm_start: bool = False,
-        verbose: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        self.n_experts = n_experts
-        self.beta_selector = beta_selector
-        self.beta_expert = beta_expert
-        self.df_prior = df_prior
-        self.strength_prior = strength_prior
-        self.neglect = neglect
-        self.tol = tol
-        self.max_iter = max_iter
-        self.n_init = n_init
-        self.warm_start = warm_start
-        self.verbose = verbose
-        self.random_state = random_state
 
     # -------------------------------------------------------------------------------- training
 
@@ -478,7 +441,7 @@ class SpecialistMixture(DensityMixin, Learnable):
                 self, X, reset=reset, dtype=np.float64, ensure_min_samples=ensure_min_samples
             )
         if reset:
-            self.encoding_ = Encoding.learn(X, keep_gaps=True)
+            self.encoding_: Encoding = Encoding.learn(X, keep_gaps=True)
             self.feature_names_in_ = np.asarray(self.encoding_.names, object)
             self.n_features_in_ = len(self.feature_names_in_)
         elif not hasattr(self, "encoding_"):

@@ -12,8 +12,9 @@ from pinfactory import networks
 from pinfactory.core.hierarchy import NEVER, Hierarchy
 from pinfactory.core.information import BITS_PER_NAT
 
-from .committee import FARTHEST, Committee
+from .committee import Committee
 from .explain import encoding_of
+from .table_learner import FARTHEST
 
 # Versions of the operators and of the format that runtimes since 2023 know.
 OPSET, FORMAT = 17, 8

@@ -20,7 +20,7 @@ class Path(NamedTuple):
 
     def holds(self) -> Bool[np.ndarray, " n"]:
         """Return which rows pass all of them."""
-        return self.passed.all(axis=0)
+        return np.all(self.passed, axis=0)
 
 
 def find_paths(committee: Committee, X: Float[np.ndarray, "n d"]) -> list[Path] | None:

@@ -10,9 +10,10 @@ from sklearn.base import is_classifier
 from pinfactory.formats import quantity
 from pinfactory.tables import Column, Encoding
 
-from .committee import Committee, select
+from .committee import Committee
 from .conditions import level_codes
 from .explain import encoding_of, standard_answers
+from .table_learner import select
 
 # Values of a number that are tried, first over its range and then around the nearest.
 GRID = 33
@@ -197,7 +198,7 @@ def _data(encoding: Encoding, index: int, X: np.ndarray) -> np.ndarray:
     """Return the user's values of a column from what the model sees."""
     column, places = encoding.columns[index], encoding.places(index)
     if column.kind == "category":
-        return np.asarray(column.indicated, object)[level_codes(column, X[:, places])]
+        return np.asarray(column.indicated, object)[level_codes(X[:, places])]
     values = X[:, places[0]].astype(object)
     if column.has_missing:
         values[X[:, places[1]] > 0.5] = np.nan

@@ -123,7 +123,7 @@ def _weights(
         if not places:
             continue
         if column.kind == "category":
-            codes = level_codes(column, mine[:, places])
+            codes = level_codes(mine[:, places])
             counts = np.bincount(codes, minlength=len(column.indicated))[-len(places) :]
         else:
             counts = np.asarray([len(mine), *mine[:, places[1:]].sum(axis=0)], int)

@@ -74,9 +74,11 @@ class DensityDisplay(Drawn):
             Axes to draw on; a new figure by default.
         """
         encoding = getattr(estimator, "encoding_", None)
-        is_frame = encoding is not None and as_frame(X) is not None
         check_is_fitted(estimator)
-        columns = encoding.transform(X) if is_frame else check_array(X, dtype=float)
+        if encoding is None or as_frame(X) is None:
+            columns = check_array(X, dtype=float)
+        else:
+            columns = encoding.transform(X)
         names = feature_names(estimator, columns.shape[1])
         chosen = feature_indices(features, names)
         axes = [reach(columns[:, i], grid_resolution) for i in chosen]

@@ -7,8 +7,8 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from pinfactory.allocation import reserve
 from pinfactory.core.constraints import Resource, UtilityScale
+from pinfactory.networks import reserve
 from pinfactory.recurrent import SequenceNetwork
 from pinfactory.rl.rollout import RolloutState
 from pinfactory.rl.values import Critics
