@@ -18,6 +18,7 @@ os.environ.setdefault(
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 from sklearn.datasets import make_blobs, make_circles
@@ -28,6 +29,12 @@ from pinfactory.core.learning import Data
 from pinfactory.environment import enable_compilation_cache
 
 enable_compilation_cache()
+
+
+@pytest.fixture
+def types_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As users have it, for values of wrong types that are handed over on purpose."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 @pytest.fixture

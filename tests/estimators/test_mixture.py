@@ -336,6 +336,7 @@ def test_a_search_that_was_stopped_anywhere_ends_as_one_that_was_not(
         SpecialistMixture(**settings).fit(X + 1.0, checkpoint=path)
 
 
+@pytest.mark.usefixtures("types_unchecked")
 def test_all_estimator_checks_pass() -> None:
     mixture = SpecialistMixture(n_experts=3, random_state=0)
     results = check_estimator(mixture, on_skip=None, on_fail="raise")
