@@ -86,7 +86,9 @@ def test_a_file_holds_all_levels(classifier, tmp_path):
 def test_explanations_are_about_the_experts_of_the_last_level(regressor):
     in_use = set(regressor.information_.in_use.tolist())
     assert set(regressor.explain()["expert"]) == in_use
-    assert {rule.expert for rule in regressor.rules(X, Y).rules} <= in_use
+    rules = regressor.rules(X, Y).rules
+    assert {rule.expert for rule in rules} <= in_use
+    assert all(rule.path == () for rule in rules)
     assert regressor.explain_row(X[:1]).expert == regressor.assign(X[:1])[0]
 
 
@@ -128,6 +130,12 @@ def test_what_needs_one_level_says_so(regressor):
         regressor.to_sql("rows")
     with pytest.raises(ValueError, match="one level of selection"):
         rate_utility_curve(regressor, X, Y)
+
+
+def test_a_graph_needs_one_level(regressor):
+    pytest.importorskip("onnx")
+    with pytest.raises(ValueError, match="`to_onnx` needs one level of selection"):
+        regressor.to_onnx("committee.onnx")
 
 
 def test_rows_are_placed_where_the_leaves_of_a_tree_begin():

@@ -127,6 +127,10 @@ def to_onnx(committee: Committee, path: str | Path) -> None:
     except ImportError as error:
         raise ImportError("`to_onnx` needs pip install 'pinfactory[onnx]'.") from error
     hierarchy, graph = committee.state_.model, Graph()
+    if len(hierarchy.sizes) > 1:
+        raise ValueError(
+            f"`to_onnx` needs one level of selection, but got n_experts={committee.n_experts!r}."
+        )
     x = graph.standardised(committee, "x")
     _shares(graph, committee, hierarchy, x)
     answers = _answers(graph, hierarchy, x)
@@ -177,8 +181,6 @@ def _shares(graph: Graph, committee: Committee, hierarchy: Hierarchy, x: str) ->
 def _answers(graph: Graph, hierarchy: Hierarchy, x: str) -> str:
     """Add what the networks of all experts give: rows × experts × outputs."""
     experts: Any = hierarchy.experts
-    if isinstance(experts, Hierarchy):
-        raise ValueError("`to_onnx` needs one level of experts, but got several.")
     rows = graph.node("Unsqueeze", x, graph.constant(np.array([0])))
     return graph.node("Transpose", graph.network(experts.network, rows), perm=[1, 0, 2])
 

@@ -25,7 +25,7 @@ class Path(NamedTuple):
 
 
 def find_paths(committee: Committee, X: Float[np.ndarray, "n d"]) -> list[Path] | None:
-    """Return the way to every expert, and which rows take it; None if the selector is no tree.
+    """Return the way to every expert, and which rows take it; None if the selector is no one tree.
 
     Gate i of the tree sends a row to its side above if w·z + b > 0, z the standardised row within
     ± `FARTHEST_SELECTED`. A gate whose other side leads to no expert that is available is no gate.
@@ -54,7 +54,7 @@ def _of_level(
 ) -> list[Path] | None:
     """Return the ways through the outermost selector."""
     tree = hierarchy.selector
-    if not isinstance(tree, SoftTree):
+    if not isinstance(tree, SoftTree) or len(hierarchy.sizes) > 1:
         return None
     names = [feature.name for feature in encoding_of(committee).features]
     mean, scale = committee.scaler_.mean_, committee.scaler_.scale_
