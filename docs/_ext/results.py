@@ -88,10 +88,20 @@ class AllResults(SphinxDirective):
         for name, result in read_accepted(_FOLDER).items():
             section = nodes.section("", nodes.title("", result["title"]), ids=[name])
             self.state.document.note_implicit_target(section)
-            section += [nodes.paragraph("", text) for text in result["about"].strip().split("\n\n")]
+            section += [_paragraph(text) for text in result["about"].strip().split("\n\n")]
             section += [_table_node(_all_measures(result)), _origin(result, self.config.release)]
             found.append(section)
         return found
+
+
+def _paragraph(text: str) -> nodes.paragraph:
+    """Return a paragraph in which what stands between backticks is code."""
+    parts = text.split("`")
+    kinds = (
+        nodes.Text(part) if n % 2 == 0 else nodes.literal(part, part)
+        for n, part in enumerate(parts)
+    )
+    return nodes.paragraph("", "", *kinds)
 
 
 def _all_measures(result: dict[str, Any]) -> Cells:

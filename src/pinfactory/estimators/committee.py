@@ -232,11 +232,9 @@ class Committee(TableLearner):
 
     def _set_rules(self, X: Float[np.ndarray, "n d"], y: np.ndarray) -> None:
         """Remember what can be told of a data frame, which is not there any more when asked."""
-        self.__dict__.pop("rules_", None)
-        if hasattr(self, "encoding_"):
-            from .rules import find_rules
+        from .rules import find_rules
 
-            self.rules_ = find_rules(self, X, y)
+        self.rules_ = find_rules(self, X, y)
 
 
 @compiled

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
+from pinfactory.core.hierarchy import Hierarchy, pick
 from pinfactory.networks import FARTHEST_SELECTED, SoftTree
 from pinfactory.tables import Gate
 
@@ -29,7 +30,29 @@ def find_paths(committee: Committee, X: Float[np.ndarray, "n d"]) -> list[Path] 
     Gate i of the tree sends a row to its side above if w·z + b > 0, z the standardised row within
     ± `FARTHEST_SELECTED`. A gate whose other side leads to no expert that is available is no gate.
     """
-    hierarchy = committee.state_.model
+    return _through(committee, committee.state_.model, X)
+
+
+def _through(
+    committee: Committee, hierarchy: Hierarchy, X: Float[np.ndarray, "n d"]
+) -> list[Path] | None:
+    """Return the ways through all levels of a hierarchy."""
+    own = _of_level(committee, hierarchy, X)
+    if own is None or not isinstance(hierarchy.experts, Hierarchy):
+        return own
+    found = []
+    for m, (gates, passed) in enumerate(own):
+        below = _through(committee, pick(hierarchy.experts, m), X)
+        if below is None:
+            return None
+        found += [Path(gates + more.gates, np.concatenate([passed, more.passed])) for more in below]
+    return found
+
+
+def _of_level(
+    committee: Committee, hierarchy: Hierarchy, X: Float[np.ndarray, "n d"]
+) -> list[Path] | None:
+    """Return the ways through the outermost selector."""
     tree = hierarchy.selector
     if not isinstance(tree, SoftTree):
         return None

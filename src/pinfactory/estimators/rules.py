@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from scipy import stats
 from scipy.special import softmax
 from sklearn.base import is_classifier
 
@@ -97,7 +96,7 @@ def _log_likelihood(committee: Committee, answers: Any, y: np.ndarray) -> np.nda
     if is_classifier(committee):
         return np.take_along_axis(answers.log_probs, y[:, None, None], axis=2)[..., 0]
     target = _standard_targets(committee, y)[:, None]
-    return stats.norm.logpdf(target, answers.mean, np.exp(answers.log_scale)).sum(axis=2)
+    return committee._density(answers).logpdf(target).sum(axis=2)
 
 
 def _score(classify: bool, answers: np.ndarray, truth: np.ndarray) -> float:
