@@ -29,6 +29,16 @@ from pinfactory.meta.tasks import ArrayTasks
 M = 3
 
 
+@eqx.filter_jit
+def take_step(learner, state, batch, key=None):
+    return learner.step(jax.random.key(0) if key is None else key, state, batch)
+
+
+@eqx.filter_jit
+def decide(hierarchy, inputs):
+    return jax.vmap(hierarchy)(inputs)
+
+
 def identity(x, *, key=None):
     return x
 
@@ -76,23 +86,22 @@ def fixed_priors():
 
 def test_the_objective_is_that_of_the_query_samples_after_adaptation(hierarchy, batch):
     learner = Learner(TaskLoss(log_likelihood))
-    _, info = eqx.filter_jit(learner.step)(jax.random.key(0), started(learner, hierarchy), batch)
+    _, info = take_step(learner, started(learner, hierarchy), batch)
 
     @eqx.filter_jit
     def adapted(m, support):
         return hierarchy.expert(m).adapt(support).network.head
 
+    selections = decide(hierarchy, TaskInput(batch.support, batch.query.x)).responsibilities
     # The same again with NumPy, one sample after the other.
     p_m, p_y = np.array([0.5, 0.3, 0.2]), np.array([[0.5, 0.5], [0.6, 0.4], [0.1, 0.9]])
     rows, weights, utilities, costs = [], [], [], []
     for task in range(5):
-        question = jax.tree.map(
-            lambda leaf, t=task: leaf[t], TaskInput(batch.support, batch.query.x)
-        )
-        selection = softmax(np.asarray(hierarchy.selector(question), float))
+        support = jax.tree.map(lambda leaf, t=task: leaf[t], batch.support)
+        selection = np.asarray(selections[task], float)
         for x, y in zip(batch.query.x[task], batch.query.y[task], strict=True):
             for m in range(M):
-                head = adapted(jnp.asarray(m), question.support)
+                head = adapted(jnp.asarray(m), support)
                 answer = softmax(np.asarray(x, float) @ np.asarray(head.weight).T + head.bias)
                 utilities.append(np.log(answer[int(y)]))
                 costs.append(np.sum(answer * np.log(answer / p_y[m])))
@@ -110,7 +119,7 @@ def test_the_objective_is_that_of_the_query_samples_after_adaptation(hierarchy, 
 def first_moment(loss, hierarchy, batch, key, **settings):
     # The first step of Adam hides the size of a gradient; its first moment does not.
     learner = Learner(loss)
-    state, _ = learner.step(key, started(learner, hierarchy, **settings), batch)
+    state, _ = take_step(learner, started(learner, hierarchy, **settings), batch, key)
     return state.optimiser.mu
 
 
@@ -135,7 +144,7 @@ def test_only_the_chosen_expert_learns_when_one_is_sampled(hierarchy, batch):
         (jnp.zeros((M, 4)), jnp.asarray([0.0, 60.0, 0.0])),
     )
     learner = Learner(TaskLoss(log_likelihood, expectation="sampled"))
-    state, _ = learner.step(jax.random.key(0), started(learner, sure), batch)
+    state, _ = take_step(learner, started(learner, sure), batch)
     before = sure.experts.initial.network.head.weight
     changed = np.any(
         np.asarray(state.model.experts.initial.network.head.weight != before), axis=(1, 2)
@@ -147,10 +156,10 @@ def test_the_bonus_is_the_entropy_of_the_experts_in_use(hierarchy, batch):
     def objective(balance):
         learner = Learner(TaskLoss(log_likelihood, balance))
         state = started(learner, hierarchy)
-        return float(learner.step(jax.random.key(0), state, batch)[1].objective)
+        return float(take_step(learner, state, batch)[1].objective)
 
     inputs = TaskInput(batch.support, batch.query.x)
-    share = np.mean(np.asarray(jax.vmap(hierarchy.select)(inputs).probs, float), axis=0)
+    share = np.mean(np.asarray(decide(hierarchy, inputs).responsibilities, float), axis=0)
     bonus = 0.7 * -np.sum(share * np.log(share))
     assert objective(0.7) - objective(0.0) == pytest.approx(bonus, abs=1e-5)
 
@@ -158,7 +167,7 @@ def test_the_bonus_is_the_entropy_of_the_experts_in_use(hierarchy, batch):
 def test_the_warm_up_divides_tasks_and_the_selector_imitates_the_division(hierarchy, batch):
     """During the warm-up the selector climbs its cross-entropy with the division alone."""
     inputs = TaskInput(batch.support, batch.query.x)
-    selection = jax.vmap(hierarchy.select)(inputs)
+    (selection,) = decide(hierarchy, inputs).selections
     division = np.asarray(sharpen(selection).probs, float)
 
     def imitation(selector):
@@ -167,10 +176,11 @@ def test_the_warm_up_divides_tasks_and_the_selector_imitates_the_division(hierar
 
     loss = TaskLoss(log_likelihood, 0.0, jnp.asarray(2.0))
     start = started(Learner(loss), hierarchy)
-    gradient, _ = eqx.filter_grad(loss, has_aux=True)(hierarchy, start, batch, jax.random.key(0))
+    descend = eqx.filter_jit(eqx.filter_grad(loss, has_aux=True))
+    gradient, _ = descend(hierarchy, start, batch, jax.random.key(0))
     for got, wanted in zip(
         jax.tree.leaves(gradient.selector),
-        jax.tree.leaves(eqx.filter_grad(imitation)(hierarchy.selector)),
+        jax.tree.leaves(eqx.filter_jit(eqx.filter_grad(imitation))(hierarchy.selector)),
         strict=True,
     ):
         np.testing.assert_allclose(got, -wanted, rtol=1e-3, atol=1e-5)
@@ -179,7 +189,7 @@ def test_the_warm_up_divides_tasks_and_the_selector_imitates_the_division(hierar
         learner = Learner(TaskLoss(log_likelihood, 0.0, warmup_steps))
         state = started(learner, hierarchy)
         state = eqx.tree_at(lambda s: s.step, state, jnp.asarray(step))
-        return learner.step(jax.random.key(0), state, batch)[1]
+        return take_step(learner, state, batch)[1]
 
     warm, over, never = info(jnp.asarray(2.0), 1), info(jnp.asarray(2.0), 2), info(None, 2)
     p_m = np.array([0.5, 0.3, 0.2])
@@ -204,7 +214,7 @@ def test_one_task_alone_is_divided_evenly():
 
 
 def test_every_query_sample_is_an_input_of_its_own(hierarchy, batch):
-    decision = jax.vmap(hierarchy)(TaskInput(batch.support, batch.query.x))
+    decision = decide(hierarchy, TaskInput(batch.support, batch.query.x))
     samples = per_query(decision)
     assert samples.answers.log_probs.shape == (5 * 8, M, 2)
     np.testing.assert_array_equal(
@@ -222,7 +232,7 @@ def test_a_budget_in_bits_is_kept(hierarchy, tasks):
     resources = (Budget(jnp.asarray(0.5)), Fixed(jnp.asarray(100.0)))
     example = tasks.draw(np.random.default_rng(1), 1)
     episode = TaskSource(tasks).batch(jax.device_put(example))
-    decision = per_query(jax.vmap(unadapted)(TaskInput(episode.support, episode.query.x)))
+    decision = per_query(decide(unadapted, TaskInput(episode.support, episode.query.x)))
     priors = Priors.running(jax.tree.map(lambda leaf: leaf[0], decision), 0.99, 0.99)
     constraints = Constraints(priors, resources, UtilityScale())
     state = learner.init(unadapted, constraints, learning_rate=3e-3)

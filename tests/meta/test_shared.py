@@ -60,19 +60,20 @@ def test_kernel_steps_are_gradient_steps_on_the_head(
     rule = random(KernelSteps.start(n_features))
     support, query = (jnp.asarray(rng.normal(size=(n, n_features))) for n in (n_support, n_query))
     labels = jnp.repeat(jnp.arange(n_classes), 2)
-    got = rule(experts, support, labels, query)
+    got = eqx.filter_jit(rule)(experts, support, labels, query)
+
+    def utility(w: jax.Array, b: jax.Array, weights: jax.Array) -> jax.Array:
+        log_probs = jax.nn.log_softmax(support @ w + b)
+        return jnp.mean(weights * log_probs[jnp.arange(n_support), labels])
+
+    slopes = jax.jit(jax.grad(utility, argnums=(0, 1)))
     for m in range(2):
         directions = DIRECTION_SCALE * experts.directions[m]
         matrix = jnp.diag(jnp.exp(rule.log_rates)) + directions @ directions.T
         weights = jnp.exp(experts.log_weights[m])[labels]
-
-        def utility(w: jax.Array, b: jax.Array, weights: jax.Array = weights) -> jax.Array:
-            log_probs = jax.nn.log_softmax(support @ w + b)
-            return jnp.mean(weights * log_probs[jnp.arange(n_support), labels])
-
         w, b = jnp.zeros((n_features, n_classes)), experts.offset[m]
         for _ in range(10):
-            slope_w, slope_b = jax.grad(utility, argnums=(0, 1))(w, b)
+            slope_w, slope_b = slopes(w, b, weights)
             w, b = w + matrix @ slope_w, b + jnp.exp(rule.log_bias_rate) * slope_b
         np.testing.assert_allclose(got[m], query @ w + b, rtol=1e-3, atol=1e-3)
 
