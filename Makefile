@@ -17,8 +17,10 @@ PYTEST := $(BIN)/pytest -n 2 --dist loadfile
 test: lint
 	$(PYTEST)
 
+# Slow tests compute more than they compile: with the compiler's effort that users have.
+test-slow: export XLA_FLAGS = --xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false
 test-slow: $(VENV)/.dev
-	$(BIN)/pytest -n 2 -m slow
+	$(BIN)/pytest -n 2 --dist worksteal -m slow
 
 # Tracing every line takes a good part of the time of all tests.
 coverage: $(VENV)/.dev

@@ -25,6 +25,7 @@ LABELS = np.where(X[:, 0] * X[:, 1] > 0, "same", "other")
 STATES = np.random.default_rng(1).normal(size=(6, 3)).astype(np.float32)
 SETS = np.random.default_rng(2).normal(size=(120, 3)).astype(np.float32)
 TASKS = ArrayTasks(SETS, np.arange(120) // 20, ways=2, shots=3, queries=3)
+POINTS = point_tasks().draw(np.random.default_rng(3), 5)
 LINE = np.linspace(-3.0, 3.0, 8)[:, None]
 
 
@@ -103,8 +104,8 @@ FACADES = {
     "MetaSpecialistAgent": Facade(
         _make(MetaSpecialistAgent, point_tasks(), n_tasks=4, n_steps=8, selector_units=8),
         lambda learner, **training: learner.learn(2, **training),
-        lambda learner: learner.responsibilities(n_tasks=5)[0],
-        lambda learner: learner.responsibilities(n_tasks=5)[0],
+        lambda learner: learner.responsibilities(POINTS),
+        lambda learner: learner.responsibilities(POINTS),
         seed="seed",
         # Its tasks are those of a test, which no file can name.
         is_storable=False,

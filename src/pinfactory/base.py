@@ -21,7 +21,7 @@ from pinfactory.core.hierarchy import Decision
 from pinfactory.core.information import Information
 from pinfactory.core.training import Callback, Run, Steps, Trained, TrainingInterrupted, train
 from pinfactory.environment import library_settings
-from pinfactory.persistence import dotted_name, save_model, set_attributes
+from pinfactory.persistence import dotted_name, load, save_model, set_attributes
 
 Class = TypeVar("Class", bound=type)
 
@@ -33,8 +33,6 @@ class Learnable(BaseEstimator):
     labels), and builds in `_untrained` the state that its settings and these attributes describe.
     """
 
-    state_: Any
-    information_: Information
     _attributes: tuple[str, ...] = ()
     _optional_attributes: tuple[str, ...] = ("feature_names_in_",)
     # Settings that a training which goes on from a checkpoint may have otherwise.
@@ -47,10 +45,15 @@ class Learnable(BaseEstimator):
     def _check_state(self) -> None:
         """Raise a ValueError if the state, which comes from a file, is one that nobody learns."""
 
+    def _check_fitted(self) -> None:
+        """Raise `NotFittedError` before `fit`; agents, which have none, can act from the start."""
+        if hasattr(self, "fit"):
+            check_is_fitted(self)
+
     @property
     def effective_experts_(self) -> float:
         """2^H(M): the number of equally busy experts that would be as diverse."""
-        check_is_fitted(self)
+        self._check_fitted()
         return self.information_.effective_experts
 
     def plot_information(self, *, ax: Any = None) -> Any:
@@ -93,10 +96,14 @@ class Learnable(BaseEstimator):
             self.__dict__.clear()
             self.__dict__.update(before)
             raise
+        self._pass_on_interrupt()
+
+    def _pass_on_interrupt(self) -> None:
+        """Raise the interrupt that ended training, once what was learned until then is kept."""
         stop = self.__dict__.pop("_stop", None)
         if stop is not None:
             warnings.warn(
-                f"{type(self).__name__}: {stop}; what was learned until then is kept.", stacklevel=4
+                f"{type(self).__name__}: {stop}; what was learned until then is kept.", stacklevel=5
             )
             raise stop
 
@@ -130,25 +137,28 @@ class Learnable(BaseEstimator):
         checkpoint: str | Path | None = None,
         identity: dict[str, Any] | None = None,
         phase: str = "",
+        every: int = 1,
+        verbose: bool | None = None,
     ) -> Trained:
         """Train with a progress bar if asked for, the user's callbacks, and checkpoints.
 
         A training that a checkpoint holds goes on where it was; `identity` says of what data. A
         `phase` before the last has a checkpoint of its own, whose name ends in that of the phase.
+        It is written every `every` chunks. `verbose` is that of the learner if it is missing.
         """
         watching = as_callbacks(callbacks)
-        if self.verbose:
+        if self.verbose if verbose is None else verbose:
             watching.insert(0, ProgressBar(type(self).__name__))
         if checkpoint is not None:
             checkpoint = Path(f"{checkpoint}.{phase}" if phase else checkpoint)
             identity = self._identity() | (identity or {})
-            watching.append(Checkpoint(checkpoint, identity=identity))
-            if checkpoint.exists():
-                run = Checkpoint.resume(checkpoint, run, identity)
+            watching.append(Checkpoint(checkpoint, every, identity=identity))
         try:
+            if checkpoint is not None and checkpoint.exists():
+                return training(Checkpoint.resume(checkpoint, run, identity), watching)
             return training(run, watching)
         except TrainingInterrupted as stop:
-            if int(stop.trained.run.step) == 0:
+            if int(stop.trained.run.step) == int(run.step):
                 raise
             self._stop = stop
             return stop.trained
@@ -167,8 +177,16 @@ class Learnable(BaseEstimator):
         The file holds no code: a function that was given as a setting, such as a factory of
         experts, has to be given to `load` again.
         """
-        check_is_fitted(self)
+        self._check_fitted()
         save_model(self, path)
+
+    @classmethod
+    def load(cls, path: Any, **functions: Any) -> Any:
+        """Read a learner of this class from a file, as `pinfactory.load` does."""
+        model = load(path, **functions)
+        if not isinstance(model, cls):
+            raise ValueError(f"{path} must hold a {cls.__name__}, but got {type(model).__name__}.")
+        return model
 
     def _to_file(self) -> tuple[dict[str, Any], PyTree]:
         meta = {

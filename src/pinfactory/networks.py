@@ -42,7 +42,7 @@ def linear(inputs: int, outputs: int, *, key: Key[Array, ""]) -> Network:
     bound = 1.0 / np.sqrt(inputs)
 
     def draw(leaf: jax.ShapeDtypeStruct) -> Array:
-        return jnp.asarray(random.uniform(-bound, bound, leaf.shape), leaf.dtype)
+        return jax.device_put(random.uniform(-bound, bound, leaf.shape).astype(leaf.dtype))
 
     return jax.tree.map(draw, _shape(inputs, outputs))
 
@@ -119,7 +119,7 @@ class SoftTree(eqx.Module):
         one, other = jax.nn.log_sigmoid(gate), jax.nn.log_sigmoid(-gate)
         return (self.path > 0).astype(gate.dtype) @ one + (self.path < 0).astype(gate.dtype) @ other
 
-    def take_outputs(self, order: Int[np.ndarray, " leaves"]) -> "SoftTree":
+    def take_outputs(self, order: Int[Array, " leaves"]) -> "SoftTree":
         """Return the tree whose leaf m is the old leaf ``order[m]``."""
         return SoftTree(self.weight, self.bias, self.path[order])
 

@@ -154,6 +154,32 @@ def test_rows_of_weight_zero_teach_nothing(linear_hierarchy):
     )
 
 
+class Noisy(Expert):
+    """An answer that is drawn anew with every key."""
+
+    mean: jax.Array
+
+    def __call__(self, x, *, key=None):
+        return Gaussian(self.mean[None] + jax.random.normal(key, (1,)), jnp.zeros(1))
+
+
+def test_every_row_and_every_step_has_a_key_of_its_own():
+    """A network that is random, as one with dropout is, draws for each row and step anew."""
+    hierarchy = Hierarchy(Table(jnp.zeros((1, 1))), Noisy(jnp.zeros(1)), jnp.ones(1, bool))
+    priors = Priors.running(hierarchy(jnp.asarray(0), key=jax.random.key(0)), 0.9, 0.9)
+    learner = Learner(CommitteeLoss(lambda answer, target: answer.mean[0]))
+    state = learner.init(hierarchy, Constraints(priors, (Fixed(1.0), Fixed(1.0))))
+
+    @eqx.filter_jit
+    def drawn(key, weights):
+        _, info = learner.step(key, state, Data(jnp.zeros(3, int), jnp.zeros(3), weights))
+        return info.utility
+
+    # The same input in three rows, of which one alone counts.
+    draws = [float(drawn(jax.random.key(k), row)) for k in range(2) for row in np.eye(3)]
+    assert len(set(draws)) == 6
+
+
 def test_weight_decay_shrinks_parameters_in_proportion(linear_hierarchy):
     learner = Learner(CommitteeLoss(log_likelihood))
     hierarchy = linear_hierarchy(jax.random.key(0), 2)

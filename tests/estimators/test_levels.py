@@ -7,6 +7,7 @@ from sklearn.base import clone
 import pinfactory
 from pinfactory import SpecialistClassifier, SpecialistRegressor, rate_utility_curve
 from pinfactory.estimators.linear_tree import grow
+from pinfactory.estimators.paths import find_paths
 from pinfactory.estimators.starts import place
 from pinfactory.estimators.table import Table
 
@@ -87,6 +88,16 @@ def test_explanations_are_about_the_experts_of_the_last_level(regressor):
     assert set(regressor.explain()["expert"]) == in_use
     assert {rule.expert for rule in regressor.rules(X, Y).rules} <= in_use
     assert regressor.explain_row(X[:1]).expert == regressor.assign(X[:1])[0]
+
+
+def test_every_row_takes_one_way_through_the_gates_of_all_levels(regressor):
+    paths = find_paths(regressor, X)
+    available = np.flatnonzero(regressor.state_.model.last_available)
+    taken = np.stack([paths[m].holds() for m in available])
+    assert len(paths) == 6
+    np.testing.assert_array_equal(taken.sum(axis=0), 1)
+    # Most rows come to the expert at the end of their way.
+    assert np.mean(available[taken.argmax(axis=0)] == regressor.assign(X)) > 0.8
 
 
 def test_learning_goes_on_with_the_same_levels(classifier):

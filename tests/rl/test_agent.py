@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from sklearn.base import clone
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import pinfactory.persistence
@@ -367,11 +368,16 @@ def test_callbacks_are_one_or_several_or_none() -> None:
         as_callbacks(3)
 
 
-def test_settings_are_shown() -> None:
+def test_settings_are_shown_and_changed_until_it_learns() -> None:
     agent = SpecialistAgent("CartPole-v1", 2, beta_expert=3.0)
-    assert repr(agent) == "SpecialistAgent('CartPole-v1', n_experts=2, beta_expert=3.0)"
+    assert repr(agent) == "SpecialistAgent(beta_expert=3.0, env='CartPole-v1', n_experts=2)"
     assert agent.get_params()["learning_rate"] == 2e-3
-    assert "env" not in agent.get_params()
+    same = small(seed=4).set_params(seed=0)
+    assert_same(same, small())
+    assert_same(same.learn(64), small().learn(64))
+    with pytest.raises(ValueError, match="must be set before it learns"):
+        same.set_params(seed=1)
+    assert_same(clone(same), small())
 
 
 def test_returns_before_the_first_finished_episode_are_missing(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ Networks, observations, rewards' scale and experience per task are those of
 `pinfactory.rl.meta.MetaSpecialistAgent`.
 """
 
+from abc import abstractmethod
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -22,15 +24,14 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Key, PyTree
 
-from pinfactory import settings as check
-from pinfactory.callbacks import Callbacks
+from pinfactory.base import describe
 from pinfactory.core.constraints import UtilityScale
-from pinfactory.core.hierarchy import FamilyExpert, pick
+from pinfactory.core.hierarchy import FamilyExpert
 from pinfactory.core.learning import Learner, State
-from pinfactory.core.training import Progress, Run
+from pinfactory.core.training import Run
 from pinfactory.networks import mlp, relu
 from pinfactory.rl.actions import Actions, env_actions
-from pinfactory.rl.base import Agent, settings_of
+from pinfactory.rl.base import LOGS
 from pinfactory.rl.envs import Env, replicate
 from pinfactory.rl.evaluate import (
     EpisodeResults,
@@ -46,6 +47,8 @@ from pinfactory.rl.policy import ActionSample, apply_experts, sample_action
 from pinfactory.rl.ppo import clipped_surrogate
 from pinfactory.rl.rollout import RolloutState, Trajectory, rollout, uniforms
 from pinfactory.rl.values import Critics, compute_advantages
+
+from .rl_base import TaskBaseline
 
 CRITIC_STEPS = 8
 
@@ -81,7 +84,9 @@ class Info(NamedTuple):
     reward_after: Float[Array, ""]
 
 
-class GradientAdaptation(Agent):
+@describe(logs=LOGS)
+@dataclass(kw_only=True, eq=False, repr=False)
+class GradientAdaptation(TaskBaseline):
     """Common part of `MAMLPolicy` and `ProMP`.
 
     Parameters
@@ -102,69 +107,39 @@ class GradientAdaptation(Agent):
         Discount, λ of the advantages, and range of ratios.
     kl_coef
         Price of KL(π_old ‖ π_θ) in the outer objective.
-    tensorboard_log
-        Directory for TensorBoard's event files and a `progress.jsonl`.
-    verbose
-        Whether to show a progress bar.
-    seed
-        Seed of all random numbers.
+    {logs}
     """
 
-    ratios: bool
-
-    def __init__(
-        self,
-        family: TaskFamily,
-        *,
-        hidden: tuple[int, ...] = (64, 64),
-        inner_rate: float = 0.1,
-        learning_rate: float = 1e-3,
-        outer_steps: int = 5,
-        n_tasks: int = 64,
-        n_steps: int = 128,
-        gamma: float = 0.99,
-        gae_lambda: float = 0.95,
-        clip_range: float = 0.2,
-        kl_coef: float = 5e-4,
-        tensorboard_log: str | None = None,
-        verbose: bool = False,
-        seed: int = 0,
-    ) -> None:
-        self._settings = settings_of(locals(), "family")
-        self.family, self.n_tasks, self.n_steps, self.seed = family, n_tasks, n_steps, seed
-        self.history_: list[Progress] = []
-        self._learner = GradientLearner(
-            family.env, self.ratios, outer_steps, n_steps,
-            *map(jnp.float32, (inner_rate, gamma, gae_lambda, clip_range, kl_coef)),
-        )  # fmt: skip
-        initial = self._learner.init(hidden, learning_rate, jax.random.key(seed))
-        self._run: Run = self._start_run(initial, jnp.asarray(0))
-        self._random = np.random.default_rng(seed)
+    inner_rate: float = 0.1
+    outer_steps: int = 5
+    gamma: float = 0.99
+    gae_lambda: float = 0.95
+    clip_range: float = 0.2
+    kl_coef: float = 5e-4
 
     @property
-    def state_(self) -> GradientState:
-        """All that has been learned."""
-        return pick(self._run.state, 0)
+    @abstractmethod
+    def _ratios(self) -> bool:
+        """Whether objectives have probability ratios."""
+
+    def _build(self) -> tuple["GradientLearner", GradientState]:
+        numbers = (self.inner_rate, self.gamma, self.gae_lambda, self.clip_range, self.kl_coef)
+        learner = GradientLearner(
+            self.family.env,
+            self._ratios,
+            self.outer_steps,
+            self.n_steps,
+            *map(jnp.float32, numbers),
+        )
+        return learner, learner.init(self.hidden, self.learning_rate, jax.random.key(self.seed))
+
+    def _data(self, run: Run) -> Any:
+        return self.family.draw(self._random, self.n_tasks)
 
     @property
     def num_timesteps(self) -> int:
-        """Environment steps taken."""
-        return int(self._run.step) * 2 * self.n_tasks * self.n_steps
-
-    def learn(
-        self, iterations: int, callbacks: Callbacks = None, *, progress_bar: bool = False
-    ) -> "GradientAdaptation":
-        """Meta-learn for so many more iterations; callbacks as of `MetaSpecialistAgent.learn`."""
-        self._train(
-            self._learner,
-            self._run,
-            lambda run: self.family.draw(self._random, self.n_tasks),
-            steps=int(self._run.step) + check.integer("iterations", iterations, 1),
-            chunk=1,
-            callbacks=callbacks,
-            progress_bar=progress_bar,
-        )
-        return self
+        """Environment steps taken, before and after the inner steps."""
+        return 2 * super().num_timesteps
 
     def evaluate(
         self, tasks: TaskFamily | None = None, *, n_tasks: int = 256, steps: int = 1, seed: int = 0
@@ -173,8 +148,7 @@ class GradientAdaptation(Agent):
 
         `steps` inner steps come before it, each on `n_steps` steps of experience in its task.
         """
-        family = self.family if tasks is None else tasks
-        params = family.draw(np.random.default_rng([self.seed, 1, seed]), n_tasks)
+        family, params = self._new_tasks(tasks, n_tasks, seed)
         keys = jax.random.split(jax.random.key(seed), steps + 1)
         state = self.state_
         policies = _copies(state.policy, n_tasks)
@@ -184,40 +158,29 @@ class GradientAdaptation(Agent):
         returns = _play(family.env, state, keys[0], params, policies, limit)
         return EpisodeResults(*map(np.asarray, returns))
 
-    def _subject(self) -> str:
-        return f"{type(self.family).__name__} of {type(self.family.env).__name__}"
 
-
+@dataclass(kw_only=True, eq=False, repr=False)
 class MAMLPolicy(GradientAdaptation):
     """Model-agnostic meta-learning with the policy gradient (Finn et al. 2017).
 
     The outer step is Adam's on the policy gradient, where the original has a trust region.
     """
 
-    ratios = False
+    inner_rate: float = 0.5
+    learning_rate: float = 1e-2
+    outer_steps: int = 1
 
-    def __init__(
-        self,
-        family: TaskFamily,
-        *,
-        inner_rate: float = 0.5,
-        learning_rate: float = 1e-2,
-        outer_steps: int = 1,
-        **settings: Any,
-    ) -> None:
-        super().__init__(
-            family,
-            inner_rate=inner_rate,
-            learning_rate=learning_rate,
-            outer_steps=outer_steps,
-            **settings,
-        )
+    @property
+    def _ratios(self) -> bool:
+        return False
 
 
 class ProMP(GradientAdaptation):
     """Proximal meta-policy search (Rothfuss et al. 2019)."""
 
-    ratios = True
+    @property
+    def _ratios(self) -> bool:
+        return True
 
 
 class GradientLearner(eqx.Module):

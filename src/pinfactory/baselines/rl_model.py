@@ -10,6 +10,7 @@ action comes from model predictive control: random plans around the last one, ea
 exponential of the reward that the adapted model expects (MPPI, Williams et al. 2017).
 """
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -18,13 +19,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
-from pinfactory import settings as check
-from pinfactory.callbacks import Callbacks
+from pinfactory.base import describe
 from pinfactory.core.hierarchy import pick
 from pinfactory.core.learning import Learner, State
-from pinfactory.core.training import Progress, Run
+from pinfactory.core.training import Run
 from pinfactory.networks import mlp, relu
-from pinfactory.rl.base import Agent, settings_of
+from pinfactory.rl.base import LOGS
 from pinfactory.rl.envs import Box
 from pinfactory.rl.evaluate import (
     EpisodeResults,
@@ -39,6 +39,7 @@ from pinfactory.rl.optimise import OPTIMISER, learn_batches
 from pinfactory.rl.rollout import RolloutState, rollout, uniforms
 
 from .planning import Model, Planner, PlannerState
+from .rl_base import TaskBaseline
 
 # Segments of experience in a minibatch.
 BATCH_SIZE = 64
@@ -63,7 +64,9 @@ class Info(NamedTuple):
     error: Float[Array, ""]
 
 
-class GrBAL(Agent):
+@describe(logs=LOGS)
+@dataclass(kw_only=True, eq=False, repr=False)
+class GrBAL(TaskBaseline):
     """Gradient-based adaptive learner: a meta-learned model with predictive control.
 
     Parameters
@@ -82,84 +85,42 @@ class GrBAL(Agent):
         Steps that are planned, plans that are tried, and how sharply the better ones count.
     gradient_steps
         Of meta-learning in every iteration.
-    tensorboard_log
-        Directory for TensorBoard's event files and a `progress.jsonl`.
-    verbose
-        Whether to show a progress bar.
-    seed
-        Seed of all random numbers.
+    {logs}
     """
 
-    def __init__(
-        self,
-        family: TaskFamily,
-        *,
-        hidden: tuple[int, ...] = (64, 64),
-        n_tasks: int = 16,
-        n_steps: int = 128,
-        window: int = 8,
-        inner_rate: float = 0.05,
-        learning_rate: float = 1e-3,
-        horizon: int = 16,
-        plans: int = 64,
-        temperature: float = 0.2,
-        gradient_steps: int = 200,
-        tensorboard_log: str | None = None,
-        verbose: bool = False,
-        seed: int = 0,
-    ) -> None:
-        self._settings = settings_of(locals(), "family")
-        space = family.env.action_space
+    n_tasks: int = 16
+    window: int = 8
+    inner_rate: float = 0.05
+    horizon: int = 16
+    plans: int = 64
+    temperature: float = 0.2
+    gradient_steps: int = 200
+
+    def _build(self) -> tuple["ModelLearner", State]:
+        env, n_steps = self.family.env, self.n_steps
+        space = env.action_space
         if not isinstance(space, Box):
             raise ValueError(f"Actions must be in a box to plan with them, but got {space}.")
-        self.family, self.n_tasks, self.n_steps, self.seed = family, n_tasks, n_steps, seed
-        self.gradient_steps = gradient_steps
-        self.history_: list[Progress] = []
         self.planner = Planner(
-            family.env, n_steps, window, horizon, plans,
-            *map(jnp.float32, (inner_rate, temperature)),
+            env, n_steps, self.window, self.horizon, self.plans,
+            *map(jnp.float32, (self.inner_rate, self.temperature)),
         )  # fmt: skip
-        o, a = len(family.env.observation_space.low), len(space.low)
-        network = mlp(o + a, o + 1, hidden, relu, key=jax.random.key(seed))
+        o, a = len(env.observation_space.low), len(space.low)
+        network = mlp(o + a, o + 1, self.hidden, relu, key=jax.random.key(self.seed))
         moments = (Moments.start(o + a), Moments.start(o + 1))
-        self._learner = ModelLearner(self.planner)
-        state = self._learner.learner.init(network, moments, learning_rate=learning_rate)
-        self._run: Run = self._start_run(state, jnp.asarray(0))
-        self._random = np.random.default_rng(seed)
         # Inputs, outputs, and where episodes ended: time comes first, then all tasks so far.
         self._seen: tuple[np.ndarray, ...] = (
             np.zeros((n_steps, 0, o + a), np.float32),
             np.zeros((n_steps, 0, o + 1), np.float32),
             np.zeros((n_steps, 0), bool),
         )
-
-    @property
-    def state_(self) -> State:
-        """All that has been learned: the network, and the moments of what it sees and predicts."""
-        return pick(self._run.state, 0)
+        learner = ModelLearner(self.planner)
+        return learner, learner.learner.init(network, moments, learning_rate=self.learning_rate)
 
     @property
     def num_timesteps(self) -> int:
         """Environment steps taken."""
         return self._seen[2].size
-
-    def learn(
-        self, iterations: int, callbacks: Callbacks = None, *, progress_bar: bool = False
-    ) -> "GrBAL":
-        """Gather experience by planning, and learn the model from all of it.
-
-        Callbacks are those of `MetaSpecialistAgent.learn`.
-        """
-        self._train(
-            self._learner,
-            self._run,
-            self._gather,
-            steps=int(self._run.step) + check.integer("iterations", iterations, 1),
-            chunk=1,
-            callbacks=callbacks,
-            progress_bar=progress_bar,
-        )
-        return self
 
     def evaluate(
         self,
@@ -170,15 +131,14 @@ class GrBAL(Agent):
         seed: int = 0,
     ) -> EpisodeResults:
         """Play one episode in each of `n_tasks` new tasks."""
-        family = self.family if tasks is None else tasks
-        params = family.draw(np.random.default_rng([self.seed, 1, seed]), n_tasks)
+        family, params = self._new_tasks(tasks, n_tasks, seed)
         limit, key = episode_limit(family.env), jax.random.key(seed)
         results = _play(
             self.planner, _model(self.state_), key, params, jnp.asarray(adapting), limit
         )
         return EpisodeResults(*map(np.asarray, results))
 
-    def _gather(self, run: Run) -> ModelData:
+    def _data(self, run: Run) -> ModelData:
         """Plan in new tasks, and return what the model learns from next."""
         model = _model(pick(run.state, 0))
         key = jax.random.fold_in(jax.random.key(self.seed), self.num_timesteps)
@@ -198,9 +158,6 @@ class GrBAL(Agent):
         part = (first + np.arange(length), task)
         over = np.concatenate([np.zeros(shape, bool), done[part][..., :-1]], axis=-1)
         return x[part], y[part], (np.cumsum(over, axis=-1) == 0).astype(np.float32)
-
-    def _subject(self) -> str:
-        return f"{type(self.family).__name__} of {type(self.family.env).__name__}"
 
 
 class ModelLoss(eqx.Module):

@@ -9,6 +9,7 @@ from importlib.metadata import version
 
 import tyro
 
+from .card import card
 from .compare import compare
 from .curve import curve
 from .density import density
@@ -21,7 +22,10 @@ from .sweep import sweep
 
 COMMANDS: dict[str, Callable[..., int]] = {
     function.__name__: function
-    for function in (fit, predict, explain, compare, curve, density, reproduce, results, sweep)
+    for function in (
+        *(fit, predict, explain, card, compare, curve, density),
+        *(reproduce, results, sweep),
+    )
 }
 
 

@@ -133,13 +133,13 @@ class Learner(eqx.Module):
         weight_decay: Float[Array, ""] | float = 0.0,
     ) -> State[Model]:
         """Return the state before the first step."""
-        parameters, _ = ravel_pytree(_parameters(model))
+        parameters, optimiser = _beginning(self.optimiser, _parameters(model))
         if not isinstance(learning_rate, Schedule):
             learning_rate = Schedule.constant(learning_rate)
         return State(
             model,
             constraints,
-            self.optimiser.init(parameters),
+            optimiser,
             parameters if self.keep_average else None,
             jnp.asarray(0),
             learning_rate,
@@ -224,6 +224,15 @@ def expected_utilities(
     for _ in answers.batch_shape[1:]:
         one_input = jax.vmap(one_input, in_axes=(0, None))
     return jax.vmap(one_input)(answers, target)
+
+
+@eqx.filter_jit
+def _beginning(
+    optimiser: optax.GradientTransformation, tree: PyTree[Array]
+) -> tuple[Float[Array, " parameters"], optax.OptState]:
+    """Return all arrays as one vector, and the state of the optimiser before the first step."""
+    parameters, _ = ravel_pytree(tree)
+    return parameters, optimiser.init(parameters)
 
 
 def _joined(tree: PyTree[Array]) -> Float[Array, " parameters"]:

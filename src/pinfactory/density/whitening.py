@@ -71,7 +71,10 @@ def _spread(code: np.ndarray, bits: np.ndarray) -> np.ndarray:
 
 
 class Whitening(NamedTuple):
-    """An affine map x ↦ T(x − location)/scale, T lower triangular."""
+    """An affine map x ↦ T(x − location)/scale, T lower triangular.
+
+    T is 1 if values are missing: another would mix those of a sample with the others.
+    """
 
     location: np.ndarray
     scale: np.ndarray
@@ -79,23 +82,34 @@ class Whitening(NamedTuple):
 
     @classmethod
     def of(cls, x: np.ndarray, rows: Rows) -> "Whitening":
-        """Return the map that makes weighted rows have mean 0 and covariance 1."""
+        """Return the map that makes weighted rows have mean 0 and covariance 1; NaN is missing."""
         position, weight = (part[:MAX_ROWS] for part in rows)
-        x, share = x[position], weight / weight.sum()
-        # The first sample is near the data, so that a mean far from zero loses no digits.
-        location = x[0] + share @ (x - x[0])
+        x, missing = x[position], np.isnan(x[position])
+        share = weight[:, None] * ~missing
+        share /= np.maximum(share.sum(axis=0), np.finfo(float).tiny)
+        # A first sample is near the data, so that a mean far from zero loses no digits.
+        near = np.nan_to_num(np.take_along_axis(x, missing.argmin(axis=0)[None], axis=0)[0])
+        x = np.where(missing, near, x)
+        location = near + np.sum(share * (x - near), axis=0)
         centred = x - location
         with np.errstate(over="ignore"):
-            scale = np.sqrt(share @ centred**2)
+            scale = np.sqrt(np.sum(share * centred**2, axis=0))
         if not np.isfinite(scale).all():
             raise ValueError("The values of X must be within ±1e150, but got larger ones.")
         # What is left of a constant column is rounding.
         constant = scale <= 1e-12 * np.abs(location)
         scale = np.where(constant | (scale == 0.0), 1.0, scale)
+        if missing.any():
+            return cls(location, scale, np.eye(x.shape[1]))
         centred /= scale
-        correlation = (centred * share[:, None]).T @ centred
+        correlation = (centred * share).T @ centred
         root = np.linalg.cholesky(correlation + RIDGE * np.eye(x.shape[1]))
         return cls(location, scale, np.linalg.inv(root))
+
+    @property
+    def is_diagonal(self) -> bool:
+        """Whether features stay apart, so that some may be missing."""
+        return bool((self.transform == np.diag(np.diagonal(self.transform))).all())
 
     @property
     def log_det(self) -> float:
@@ -108,8 +122,12 @@ class Whitening(NamedTuple):
         return self.scale[:, None] * np.linalg.inv(self.transform)
 
     def columns(self, x: np.ndarray, n: int) -> np.ndarray:
-        """Return at most n samples as columns, and columns of zeros to make it n."""
+        """Return at most n samples as columns, and columns of zeros to make it n.
+
+        A missing value is zero.
+        """
         result = np.zeros((x.shape[1], n), np.float32)
+        x = np.where(np.isnan(x), self.location, x)
         mapped = self.transform @ ((x - self.location) / self.scale).T
         # Squares of larger numbers would overflow in single precision.
         result[:, : len(x)] = np.clip(mapped, -1e12, 1e12)

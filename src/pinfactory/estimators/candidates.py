@@ -219,7 +219,7 @@ def _error_of_one_line(
     validation: Validation,
 ) -> float:
     """Return the mean squared error of one regression on held-out rows, if it matters."""
-    if trainer.problem.error is None or trees[0] is None:
+    if trainer.problem.judge.error is None or trees[0] is None:
         return math.inf
     total, weight = 0.0, 0.0
     for tree, rows in zip(trees, validation.judged_rows, strict=True):

@@ -23,7 +23,7 @@ from pinfactory.core.learning import Data
 from pinfactory.persistence import register
 
 from .committee import Committee
-from .fitting import Problem
+from .fitting import Judge, Problem
 from .linear_tree import grow
 from .parameters import ATTRIBUTES, PARAMETERS
 from .table import RowNumbers, Rows, Table
@@ -116,7 +116,8 @@ class SpecialistClassifier(ClassifierMixin, Committee):
                 self._fit_scaler(X, rows)
             table = self._table(X, codes.astype(np.int32), rows)
             self._fit_table(table, callbacks=callbacks, checkpoint=checkpoint)
-            self._set_rules(X, codes)
+            if hasattr(self, "encoding_"):
+                self._set_rules(X, codes)
         return self
 
     def partial_fit(
@@ -205,9 +206,8 @@ class SpecialistClassifier(ClassifierMixin, Committee):
 
         return Problem(
             n_inputs,
-            log_likelihood_of_code,
             expert,
-            _log_likelihood_of_rows,
+            Judge(log_likelihood_of_code, _log_likelihood_of_rows),
             stratified_order,
             partial(grow, n_classes=n_classes, linear=self.expert != "constant"),
         )

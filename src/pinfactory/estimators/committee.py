@@ -143,6 +143,21 @@ class Committee(TableLearner):
         check_is_fitted(self)
         return attribute(self, X)
 
+    def card(self, X: Any = None, y: Any = None) -> str:
+        """Return a model card in Markdown.
+
+        Data and columns, quality, rules, bits, what more bits would buy, and limits.
+
+        Parameters
+        ----------
+        X, y : samples and targets, optional
+            Rows that the committee has not learned from, to say how good it is.
+        """
+        from .card import model_card
+
+        check_is_fitted(self)
+        return model_card(self, X, y)
+
     def to_sql(self, table: str) -> str:
         """Return a query that gives the committee's answers to the rows of a table.
 
@@ -154,6 +169,16 @@ class Committee(TableLearner):
 
         check_is_fitted(self)
         return to_sql(self, table)
+
+    def to_onnx(self, path: Any) -> None:
+        """Write the committee as an ONNX graph: prediction, p(m|x) and bits of every row.
+
+        See `pinfactory.estimators.onnx_export.to_onnx` for its input and outputs.
+        """
+        from .onnx_export import to_onnx
+
+        check_is_fitted(self)
+        to_onnx(self, path)
 
     def plot_partition(self, X: Any, y: Any = None, **settings: Any) -> Any:
         """Draw who answers where; see `pinfactory.plotting.PartitionDisplay.from_estimator`."""
@@ -207,11 +232,9 @@ class Committee(TableLearner):
 
     def _set_rules(self, X: Float[np.ndarray, "n d"], y: np.ndarray) -> None:
         """Remember what can be told of a data frame, which is not there any more when asked."""
-        self.__dict__.pop("rules_", None)
-        if hasattr(self, "encoding_"):
-            from .rules import find_rules
+        from .rules import find_rules
 
-            self.rules_ = find_rules(self, X, y)
+        self.rules_ = find_rules(self, X, y)
 
 
 @compiled

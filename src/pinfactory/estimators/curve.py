@@ -223,7 +223,7 @@ class _Trainings:
     def _columns(self, replicas: Sequence[Replica]) -> list[dict[str, Any]]:
         fit = self.trainer.fit_part(self.table, replicas)
         test = Data(*map(jnp.asarray, self.held_out))
-        judged = _judge(self.trainer.problem.utility, fit.states, test)
+        judged = _judge(self.trainer.problem.judge.utility, fit.states, test)
         scores = _scores(judged.answer, self.held_out.y, is_classifier(self.model))
         columns = jax.device_get({**judged.columns, "score": scores})
         return [{name: value[k] for name, value in columns.items()} for k in range(len(replicas))]

@@ -41,48 +41,46 @@ SMALLEST_BATCH, LARGEST_BATCH, BATCHES = 32, 1024, 64
 
 
 class Judge(NamedTuple):
-    """What an expert's answer is worth, and score and squared error of a committee for each row."""
+    """How answers are judged; what compiled functions need of a problem, the same for every fit.
+
+    Attributes
+    ----------
+    utility
+        What an expert's answer is worth.
+    score
+        How good the whole committee's answer is for each row of a validation set.
+    error
+        The squared error of the committee's answer for each row, where committees must not be worse
+        in it than one line; else None.
+    """
 
     utility: Utility
     score: Callable[[Hierarchy, Data], Float[Array, " n"]]
-    error: Callable[[Hierarchy, Data], Float[Array, " n"]] | None
+    error: Callable[[Hierarchy, Data], Float[Array, " n"]] | None = None
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(NamedTuple):
     """What one kind of target needs of a committee.
 
     Attributes
     ----------
     n_features
         Numbers in an input.
-    utility
-        What an expert's answer is worth.
     expert
         Builds an expert from a key.
-    score
-        How good the whole committee's answer is for each row of a validation set.
+    judge
+        How answers are judged.
     order
         Returns an order of the rows of a table, any part of which stands for all.
     grow
         Grows a linear model tree with at most so many leaves on a table.
-    error
-        The squared error of the committee's answer for each row, where committees must not be worse
-        in it than one line; else None.
     """
 
     n_features: int
-    utility: Utility
     expert: Callable[[Key[Array, ""]], Expert]
-    score: Callable[[Hierarchy, Data], Float[Array, " n"]]
+    judge: Judge
     order: Callable[[Table, np.random.Generator], RowNumbers]
     grow: Callable[[Table, int], LinearTree]
-    error: Callable[[Hierarchy, Data], Float[Array, " n"]] | None = None
-
-    @property
-    def judge(self) -> Judge:
-        """What compiled functions need to judge a committee; the same for every fit."""
-        return Judge(self.utility, self.score, self.error)
 
 
 class Replica(NamedTuple):
@@ -135,7 +133,7 @@ class Trainer:
         options = ("exact", "sampled")
         expectation: Any = check.choice("expectation", self.settings.expectation, options)
         mixture = self.settings._objective() == "likelihood"
-        loss = CommitteeLoss(self.problem.utility, expectation, mixture)
+        loss = CommitteeLoss(self.problem.judge.utility, expectation, mixture)
         return Learner(loss, keep_average=self.settings.averaging)
 
     # ------------------------------------------------------------------ states before training

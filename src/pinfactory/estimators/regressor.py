@@ -35,7 +35,7 @@ from pinfactory.core.learning import Data, State, Utility, expected_utilities
 from pinfactory.persistence import register
 
 from .committee import Committee, decide
-from .fitting import Problem
+from .fitting import Judge, Problem
 from .linear_tree import grow
 from .noise import least_deviation, measure_errors, root_mean_square
 from .parameters import ATTRIBUTES, LIKELIHOODS, PARAMETERS
@@ -136,7 +136,8 @@ class SpecialistRegressor(RegressorMixin, Committee):
             table = self._table(X, self._targets(y), rows)
             self._fit_table(table, callbacks=callbacks, checkpoint=checkpoint)
             self._set_noise(table)
-            self._set_rules(X, y)
+            if hasattr(self, "encoding_"):
+                self._set_rules(X, y)
         return self
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SpecialistRegressor":
@@ -208,16 +209,10 @@ class SpecialistRegressor(RegressorMixin, Committee):
         X, y, _ = self._checked(X, y, None, reset=False, numeric=True)
         y, scaler = self._columns(y, reset=False), self.target_scaler_
         decision = self._ask_numbers(decide, X)
-        answers, selection = decision.answers, decision.selections[0]
         target = ((y - scaler.mean_) / scaler.scale_)[:, None, :]
-        scale = np.exp(answers.log_scale)
-        if self.utility == "student_t":
-            scale = scale / T_DEVIATION
-            log_y = stats.t.logpdf(target, utilities.DEGREES, answers.mean, scale).sum(axis=2)
-        else:
-            log_y = stats.norm.logpdf(target, answers.mean, scale).sum(axis=2)
-        log_unit = np.sum(np.log(scaler.scale_))
-        return special.logsumexp(selection.log_probs + log_y, axis=1) - log_unit
+        log_y = self._density(decision.answers).logpdf(target).sum(axis=2)
+        log_share, log_unit = decision.selections[0].log_probs, np.sum(np.log(scaler.scale_))
+        return special.logsumexp(log_share + log_y, axis=1) - log_unit
 
     def cdf(self, X: Any, y: Any) -> np.ndarray:
         """Return the probability that the answer is at most y; uniform where it is calibrated.
@@ -235,8 +230,8 @@ class SpecialistRegressor(RegressorMixin, Committee):
         X, y, _ = self._checked(X, y, None, reset=False, numeric=True)
         decision = self._ask_numbers(decide, X)
         target = self._targets(self._columns(y, reset=False))
-        answers, share = decision.answers, np.exp(decision.selections[0].log_probs)
-        below = stats.norm.cdf(target[:, None], answers.mean, np.exp(answers.log_scale))
+        share = np.exp(decision.selections[0].log_probs)
+        below = self._density(decision.answers).cdf(target[:, None])
         return self._shaped(np.sum(share[..., None] * below, axis=1))
 
     def sample(self, X: Any) -> np.ndarray:
@@ -248,6 +243,13 @@ class SpecialistRegressor(RegressorMixin, Committee):
             noise = random.standard_t(utilities.DEGREES, answer.mean.shape) / T_DEVIATION
         value = answer.mean + noise * np.exp(answer.log_scale)
         return self._shaped(value * self.target_scaler_.scale_ + self.target_scaler_.mean_)
+
+    def _density(self, answers: Any) -> Any:
+        """Return the densities of answers to standardised targets."""
+        scale = np.exp(answers.log_scale)
+        if self.utility == "student_t":
+            return stats.t(utilities.DEGREES, answers.mean, scale / T_DEVIATION)
+        return stats.norm(answers.mean, scale)
 
     # ------------------------------------------------------------- what makes it a regressor
 
@@ -296,14 +298,13 @@ class SpecialistRegressor(RegressorMixin, Committee):
             floor = jax.device_put(np.round(1e3 * self._log_floor).astype(np.int32))
             return ConstantNoiseExpert(self._network(n_inputs, n_targets, key), scale, floor)
 
+        error = _error_of_rows if utility == "likelihood" else None
         return Problem(
             n_inputs,
-            UTILITIES[utility],
             expert,
-            ROW_SCORES[utility],
+            Judge(UTILITIES[utility], ROW_SCORES[utility], error),
             _random_order,
             partial(grow, log_floor=self._log_floor, linear=self.expert != "constant"),
-            _error_of_rows if utility == "likelihood" else None,
         )
 
     def _hierarchy(self) -> Hierarchy:

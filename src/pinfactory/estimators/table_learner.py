@@ -117,7 +117,7 @@ class TableLearner(CommitteeSettings):
     def _refuse_array(self, *, reset: bool) -> None:
         """Forget what was done to the columns of a frame, or refuse samples that have none."""
         if reset:
-            for name in ("encoding_", "target_name_"):
+            for name in ("encoding_", "target_name_", "rules_"):
                 self.__dict__.pop(name, None)
         elif hasattr(self, "encoding_") and not self.encoding_.is_plain:
             raise ValueError(
@@ -195,7 +195,7 @@ class TableLearner(CommitteeSettings):
             return state
         # Rows come in the order of a hash: the first of them are a random sample.
         data = table.take(np.arange(min(len(table.x), BUDGET_ROWS))).padded()
-        return met(state, data, self._problem().utility).state
+        return met(state, data, self._problem().judge.utility).state
 
     def _ordered(self, state: State, table: Table) -> State:
         """Put the busiest expert first, where the selector's outputs can be moved."""

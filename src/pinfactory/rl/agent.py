@@ -3,32 +3,35 @@
 import dataclasses
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import numpy as np
 from jaxtyping import PyTree
 
 from pinfactory import settings as check
+from pinfactory.base import describe
 from pinfactory.callbacks import Callbacks
 from pinfactory.core.failures import NonFiniteError
-from pinfactory.core.hierarchy import pick
-from pinfactory.core.training import Progress, Run
+from pinfactory.core.information import Information
+from pinfactory.core.training import Run
 from pinfactory.environment import with_library_settings
-from pinfactory.persistence import register
+from pinfactory.persistence import register, set_attributes
 
 from .actions import ACTION_TYPES, BoxActions
 from .backends import make_backend
-from .base import StoredAgent, in_replicas, settings_of
+from .base import BUDGETS, SESSION, HierarchicalAgent
 from .build import build_ppo, build_state
 from .evaluate import EpisodeResults, Evaluation
-from .predictor import Predictor
+from .predictor import Predictor, measure_information
 from .state import AgentState
 
 
 @register("SpecialistAgent")
-class SpecialistAgent(Predictor, StoredAgent):
+@describe(budgets=BUDGETS, session=SESSION)
+@dataclass(kw_only=True, eq=False, repr=False)
+class SpecialistAgent(Predictor, HierarchicalAgent):
     """A committee of simple controllers: a selector p(m|x) and experts p(a|x,m).
 
     Both are trained by an actor–critic on the free energy (Section 3.3)
@@ -57,10 +60,7 @@ class SpecialistAgent(Predictor, StoredAgent):
         Widths of hidden layers, with tanh in between.
     beta_selector, beta_expert
         β₁ and β₂: a number or a `pinfactory.Scheduled`, whose steps are minibatches.
-    selector_bits, expert_bits
-        Budgets in bits, in place of β₁ and β₂. `learn` warns if it missed one by more than 5 %.
-    momentum_selector, momentum_expert
-        Momentum of the running priors p(m) and p(a|m), per update.
+    {budgets}
     learning_rate, final_learning_rate
         Of Adam, at the start and at the end of `learn`, linear in between; the latter is a tenth
         of the former if missing.
@@ -97,14 +97,7 @@ class SpecialistAgent(Predictor, StoredAgent):
         from once episodes have become long. Evaluation plays whole episodes.
     params
         Parameters of environments written in JAX.
-    capacity
-        Room for experts in the arrays; agents of the same capacity share one compiled program.
-    tensorboard_log
-        Directory for TensorBoard's event files and a `progress.jsonl`.
-    verbose
-        Whether to show a progress bar.
-    seed
-        Seed of all random numbers.
+    {session}
 
     Attributes
     ----------
@@ -129,76 +122,45 @@ class SpecialistAgent(Predictor, StoredAgent):
     (1, 2)
     """
 
-    @with_library_settings
-    def __init__(
-        self,
-        env: Any,
-        n_experts: int = 4,
-        expert: str = "linear",
-        *,
-        expert_hidden: tuple[int, ...] = (64, 64),
-        selector_hidden: tuple[int, ...] = (32, 32),
-        critic_hidden: tuple[int, ...] = (32, 32),
-        beta_selector: check.Beta = 25.0,
-        beta_expert: check.Beta = 2.5,
-        selector_bits: float | None = None,
-        expert_bits: float | None = None,
-        momentum_selector: float = 0.9,
-        momentum_expert: float = 0.9,
-        learning_rate: float = 2e-3,
-        final_learning_rate: float | None = None,
-        max_grad_norm: float | None = 1.0,
-        batch_size: int = 512,
-        n_epochs: int = 8,
-        n_envs: int = 64,
-        n_steps: int = 64,
-        gamma: float = 0.99,
-        gae_lambda: float = 0.95,
-        clip_range: float = 0.2,
-        hold: int = 1,
-        critic: str = "shared",
-        update: str = "clipped",
-        expectation: str = "exact",
-        units: str = "return",
-        normalise: bool = True,
-        squash: bool = True,
-        max_episode_steps: int | None = None,
-        params: Any = None,
-        capacity: int | None = None,
-        tensorboard_log: str | Path | None = None,
-        verbose: bool = False,
-        seed: int = 0,
-    ) -> None:
-        self._set(settings_of(locals(), "env", "params"))
-        self.set_env(env, params)
+    env: Any = field(kw_only=False)
+    n_experts: int = field(default=4, kw_only=False)
+    expert: str = field(default="linear", kw_only=False)
+    selector_hidden: tuple[int, ...] = (32, 32)
+    final_learning_rate: float | None = None
+    max_grad_norm: float | None = 1.0
+    n_envs: int = 64
+    hold: int = 1
+    critic: str = "shared"
+    expectation: str = "exact"
+    units: str = "return"
+    normalise: bool = True
+    squash: bool = True
+    max_episode_steps: int | None = None
+    params: Any = None
 
-    def _set(self, settings: dict[str, Any]) -> None:
-        self._settings = settings
-        self.seed = check.integer("seed", settings["seed"], 0)
-        self.n_experts = check.integer("n_experts", settings["n_experts"], 1)
-        self.n_steps = check.integer("n_steps", settings["n_steps"], 1)
-        self.hold = check.integer("hold", settings["hold"], 1)
-        self.env: Any = None
-        self.history_: list[Progress] = []
-        self._run: Run | None = None
-        self._initial: AgentState | None = None
+    @with_library_settings
+    def __post_init__(self) -> None:
+        self._start()
+        self.set_env(self.env, self.params)
+
+    def _start(self) -> None:
+        super()._start()
         self._backend: Any = None
         self._kind: Any = None
         self._random = np.random.default_rng([self.seed, 3])
-        self._evaluations = 0
 
     @with_library_settings
     def set_env(self, env: Any, params: Any = None) -> None:
         """Go on in another environment with observations and actions of the same kind."""
-        limit = self._settings["max_episode_steps"]
+        limit = self.max_episode_steps
         backend = make_backend(
             env,
             params,
-            check.integer("n_envs", self._settings["n_envs"], 1),
+            check.integer("n_envs", self.n_envs, 1),
             None if limit is None else check.integer("max_episode_steps", limit, 1),
         )
         actions = backend.actions
-        if not self._settings["squash"] and isinstance(actions, BoxActions):
+        if not self.squash and isinstance(actions, BoxActions):
             actions = dataclasses.replace(actions, squash=False)
         kind = (backend.observation_shape, actions)
         if self._kind is not None and self._kind != kind:
@@ -206,13 +168,19 @@ class SpecialistAgent(Predictor, StoredAgent):
                 f"`env` must have observations of shape {self._kind[0]} and {self._kind[1]}, but "
                 f"got {kind[0]} and {kind[1]}."
             )
-        ppo = build_ppo(self._settings, backend.n_envs)
+        ppo = build_ppo(self, backend.n_envs)
         if self._initial is None:
             n_observation = math.prod(backend.observation_shape)
-            state = build_state(self._settings, n_observation, actions, backend.n_envs)
+            state = build_state(self, n_observation, actions, backend.n_envs)
         else:
             state = self.state_.resized(backend.n_envs, self.n_steps)
-        self.env, self._backend, self._kind, self._ppo = env, backend, kind, ppo
+        self.env, self.params, self._backend, self._kind, self._ppo = (
+            env,
+            params,
+            backend,
+            kind,
+            ppo,
+        )
         self._initial, self._run = state, None
 
     # -------------------------------------------------------------------------------- learning
@@ -250,14 +218,13 @@ class SpecialistAgent(Predictor, StoredAgent):
         unit = backend.n_envs * self.n_steps
         n_iterations = -(-check.integer("total_timesteps", total_timesteps, 1) // unit)
         chunk = max(1, check.integer("report_every", report_every, 1) // unit)
-        run = self._resumed(self._prepared(n_iterations), checkpoint)
         learner = backend.learner(self._ppo, self.n_steps)
         try:
-            self._train(
+            self._go_on(
                 learner,
-                run,
+                self.prepared_run(n_iterations),
                 backend.data(self.seed, self.n_steps),
-                steps=int(backend.agent_state(run.state).hyper.last_iteration[0]),
+                until=self._last_iteration,
                 chunk=1 if backend.on_host else chunk,
                 every=chunk if backend.on_host else 1,
                 unit=unit,
@@ -271,19 +238,15 @@ class SpecialistAgent(Predictor, StoredAgent):
         self._warn_of_missed_budgets()
         return self
 
-    def _prepared(self, n_iterations: int) -> Run:
-        """Return the run to go on with, with a learning rate that falls until its end."""
-        run = self._run
-        if run is None:
-            state = self.state_
-            run = self._start_run(self._backend.initial_state(self.seed, state), state.iteration)
-        first = int(run.step)
+    def _first_run(self) -> Run:
+        state = self.state_
+        return self._start_run(self._backend.initial_state(self.seed, state), state.iteration)
 
-        def span(run: Run) -> Any:
-            hyper = self._backend.agent_state(run.state).hyper
-            return hyper.first_iteration, hyper.last_iteration
+    def _agent_state(self, state: Any) -> AgentState:
+        return self._backend.agent_state(state)
 
-        return eqx.tree_at(span, run, (in_replicas(first), in_replicas(first + n_iterations)))
+    def _measured_information(self) -> Information:
+        return measure_information(self.state_.policy, self.state_.visited, self.n_experts)
 
     # ------------------------------------------------------------------------- what it can do
 
@@ -296,16 +259,8 @@ class SpecialistAgent(Predictor, StoredAgent):
                     "An agent must have an environment to learn or be evaluated in: call set_env "
                     "first."
                 )
-            self.set_env(self.env)
+            self.set_env(self.env, self.params)
         return self._backend
-
-    @property
-    def state_(self) -> AgentState:
-        """All that has been learned."""
-        if self._run is not None:
-            return self._backend.agent_state(pick(self._run.state, 0))
-        assert self._initial is not None
-        return self._initial
 
     @property
     def num_timesteps(self) -> int:
@@ -341,9 +296,9 @@ class SpecialistAgent(Predictor, StoredAgent):
     # ---------------------------------------------------------------------------------- files
 
     @classmethod
-    def load(cls, path: str | Path, env: Any = None) -> "SpecialistAgent":
+    def load(cls, path: str | Path, env: Any = None, **functions: Any) -> "SpecialistAgent":
         """Read an agent; one whose environment has no registered id needs `env` to go on."""
-        agent = cls._read(path)
+        agent: SpecialistAgent = super().load(path, **functions)
         if env is not None:
             agent.set_env(env)
         return agent
@@ -368,15 +323,16 @@ class SpecialistAgent(Predictor, StoredAgent):
     def _from_file(
         cls, meta: dict[str, Any], load: Callable[[PyTree], PyTree]
     ) -> "SpecialistAgent":
+        # Not by the constructor: the environment may be unknown here, and is not needed to act.
         agent = cls.__new__(cls)
-        agent._set(cls._restored_settings(meta["settings"]))
+        names = {each.name for each in dataclasses.fields(cls)} - set(cls._may_differ)
+        set_attributes(agent, cls._restored_settings(meta["settings"]), names, ())
+        agent.env = meta["env"]
+        agent._start()
         name, fields = meta["actions"]
         if name not in ACTION_TYPES:
             raise ValueError(f"actions must be of a known kind, but got {name!r}.")
         agent._kind = (meta["observation_shape"], ACTION_TYPES[name](**fields))
         n_observation = math.prod(meta["observation_shape"])
-        agent._initial = load(
-            build_state(agent._settings, n_observation, agent._kind[1], meta["n_envs"])
-        )
-        agent.env = meta["env"]
+        agent._initial = load(build_state(agent, n_observation, agent._kind[1], meta["n_envs"]))
         return agent

@@ -1,9 +1,9 @@
-"""What all agents share: settings, training with callbacks and checkpoints, files."""
+"""What agents add to `pinfactory.base.Learnable`: runs that go on, logs, budgets, files."""
 
-import inspect
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,32 +14,37 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from pinfactory import settings as check
-from pinfactory.callbacks import (
-    Callbacks,
-    Checkpoint,
-    JsonLines,
-    ProgressBar,
-    TensorBoard,
-    as_callbacks,
-)
+from pinfactory.base import Learnable
+from pinfactory.callbacks import Callbacks, JsonLines, ProgressBar, TensorBoard, as_callbacks
 from pinfactory.core.batches import Batches
 from pinfactory.core.failures import NonFiniteError
-from pinfactory.core.hierarchy import stack
+from pinfactory.core.hierarchy import pick, stack
 from pinfactory.core.information import Information
-from pinfactory.core.training import Callback, Progress, Run, Steps, TrainingInterrupted, train
-from pinfactory.persistence import load, save_model
+from pinfactory.core.training import Callback, Progress, Run, Steps, Trained, train
+from pinfactory.environment import with_library_settings
 
 from .callbacks import History, KeepState, Reports
 
-# Settings of this session that a file does not keep.
-SESSION = ("verbose", "tensorboard_log")
-BETAS = ("beta_selector", "beta_expert")
 # A budget in bits is met if it is missed by no more than this part of it.
 BUDGET_TOLERANCE = 0.05
 
+BUDGETS = """selector_bits, expert_bits
+        Budgets in bits, in place of β₁ and β₂. `learn` warns if it missed one by more than 5 %.
+    momentum_selector, momentum_expert
+        Momentum of the running priors p(m) and p(a|m), per update."""
+LOGS = """tensorboard_log
+        Directory for TensorBoard's event files and a `progress.jsonl`.
+    verbose
+        Whether to show a progress bar.
+    seed
+        Seed of all random numbers."""
+SESSION = f"""capacity
+        Room for experts in the arrays; agents of the same capacity share one compiled program.
+    {LOGS}"""
 
-class Agent:
-    """Settings and training.
+
+class Agent(Learnable):
+    """A learner that acts. It is built with its settings, and every `learn` goes on.
 
     Attributes
     ----------
@@ -48,116 +53,180 @@ class Agent:
     """
 
     history_: list[Progress]
-    _settings: dict[str, Any]
     _run: Run | None
+    _may_differ = ("env", "params", "family", "tensorboard_log", "verbose")
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the settings by name, as scikit-learn's estimators do."""
-        return dict(self._settings)
-
-    def __repr__(self) -> str:
-        defaults = {
-            name: parameter.default
-            for name, parameter in inspect.signature(type(self)).parameters.items()
-        }
-        changed = [
-            f"{name}={value!r}"
-            for name, value in self._settings.items()
-            if not _equal(value, defaults.get(name))
-        ]
-        return f"{type(self).__name__}({', '.join([self._subject(), *changed])})"
+    @property
+    @abstractmethod
+    def num_timesteps(self) -> int:
+        """Environment steps taken."""
 
     @abstractmethod
     def _subject(self) -> str:
-        """Return what the agent learns in, as `repr` shows it."""
+        """Return what the agent learns in, as a checkpoint names it."""
 
-    def _start_run(self, state: PyTree, iteration: Array) -> Run:
+    @abstractmethod
+    def __post_init__(self) -> None:
+        """Check the settings and build what they describe."""
+
+    def set_params(self, **params: Any) -> "Agent":
+        """Change settings of an agent that has not learned yet."""
+        if params and self.num_timesteps:
+            raise ValueError(
+                f"The settings of a {type(self).__name__} must be set before it learns; "
+                "sklearn.base.clone makes another one that has not."
+            )
+        super().set_params(**params)
+        self.__post_init__()
+        return self
+
+    def _start_run(self, state: PyTree, iteration: Array | int = 0) -> Run:
         """Return a run that begins with the given state at an iteration."""
-        run = Run.start(jnp.stack([jax.random.key(self._settings["seed"])]), stack([state]))
+        run = Run.start(jnp.stack([jax.random.key(self.seed)]), stack([state]))
         return eqx.tree_at(lambda r: r.step, run, jnp.asarray(int(iteration)))
 
-    def _train(
+    def _go_on(
         self,
         learner: Steps,
         run: Run,
         data: Any,
         *,
-        steps: int,
-        chunk: int,
-        callbacks: Callbacks,
+        until: Callable[[Run], int],
+        chunk: int = 1,
         unit: int = 1,
         every: int = 1,
         batches: Batches | None = None,
+        callbacks: Callbacks = None,
         progress_bar: bool = False,
         checkpoint: str | Path | None = None,
     ) -> None:
-        """Train until `steps` iterations are done, and keep the run, whatever happens.
+        """Train to the iteration that `until` tells of a run, and keep the run, whatever happens.
 
         A report is an average over `every` chunks of `chunk` iterations, in which `unit` steps
         each are counted.
         """
         reported: list[Callback] = [History(self.history_)]
-        if progress_bar or self._settings["verbose"]:
+        if progress_bar or self.verbose:
             name = " steps" if unit > 1 else " iterations"
             reported.append(ProgressBar(type(self).__name__, unit=name))
-        if (directory := self._settings["tensorboard_log"]) is not None:
+        if (directory := self.tensorboard_log) is not None:
             reported += [TensorBoard(directory), JsonLines(Path(directory) / "progress.jsonl")]
         reported += as_callbacks(callbacks)
-        all_callbacks: list[Callback] = [KeepState(self), Reports(reported, unit, every)]
-        if checkpoint is not None:
-            all_callbacks.append(Checkpoint(checkpoint, every, identity=self._identity()))
-        before, self._run = self._run, run
-        try:
-            self._run = train(
+
+        def training(run: Run, watching: list[Callback]) -> Trained:
+            return train(
                 learner,
                 run,
                 data,
-                steps=steps,
-                chunk=chunk,
+                steps=until(run),
                 batches=batches,
-                callbacks=all_callbacks,
+                chunk=chunk,
+                callbacks=watching,
+            )
+
+        try:
+            self._run = self._watched(
+                training,
+                run,
+                [KeepState(self), Reports(reported, unit, every)],
+                checkpoint=checkpoint,
+                identity={"environment": self._subject()},
+                every=every,
+                verbose=False,  # its bar counts chunks
             ).run
         except NonFiniteError as error:
             self._run = error.run
             raise
-        except TrainingInterrupted as stop:
-            if int(stop.trained.run.step) == int(run.step):
-                self._run = before
-                raise
-            self._run = stop.trained.run
-            warnings.warn(
-                f"{type(self).__name__}: {stop}; what was learned until then is kept.", stacklevel=3
-            )
-            raise
-
-    def _resumed(self, run: Run, checkpoint: str | Path | None) -> Run:
-        """Return the run of a checkpoint if there is one."""
-        if checkpoint is not None and Path(checkpoint).exists():
-            return Checkpoint.resume(checkpoint, run, self._identity())
-        return run
-
-    def _identity(self) -> dict[str, Any]:
-        """Return what has to be the same for a training to go on from a checkpoint."""
-        settings = {n: repr(v) for n, v in self._settings.items() if n not in SESSION}
-        return {"learner": type(self).__name__, "environment": self._subject()} | settings
+        self._pass_on_interrupt()
 
 
-class StoredAgent(Agent):
-    """An agent that can be saved, and whose information may have a budget."""
+@dataclass(kw_only=True, eq=False, repr=False)
+class HierarchicalAgent(Agent):
+    """The settings that all agents with a selector and experts have, their state and files."""
+
+    expert_hidden: tuple[int, ...] = (64, 64)
+    critic_hidden: tuple[int, ...] = (32, 32)
+    beta_selector: check.Beta = 25.0
+    beta_expert: check.Beta = 2.5
+    selector_bits: float | None = None
+    expert_bits: float | None = None
+    momentum_selector: float = 0.9
+    momentum_expert: float = 0.9
+    learning_rate: float = 2e-3
+    batch_size: int | None = 512
+    n_epochs: int = 8
+    n_steps: int = 64
+    gamma: float = 0.99
+    gae_lambda: float = 0.95
+    clip_range: float = 0.2
+    update: str = "clipped"
+    capacity: int | None = None
+    tensorboard_log: str | Path | None = None
+    verbose: bool = False
+    seed: int = 0
+
+    def _start(self) -> None:
+        """Check the numbers that everything depends on; begin with nothing learned."""
+        for name, lowest in (("n_experts", 1), ("n_steps", 1), ("seed", 0)):
+            check.integer(name, getattr(self, name), lowest)
+        self.history_ = []
+        self._run = None
+        self._initial: Any = None
+        self._evaluations = 0
+
+    @abstractmethod
+    def _first_run(self) -> Run:
+        """Return a run that begins with the initial state."""
+
+    @abstractmethod
+    def _agent_state(self, state: Any) -> Any:
+        """Return the agent in what a run keeps."""
+
+    @abstractmethod
+    def _measured_information(self) -> Information:
+        """Return the bits that selector and experts process."""
 
     @property
-    @abstractmethod
+    def state_(self) -> Any:
+        """All that has been learned."""
+        return self._initial if self._run is None else self._agent_state(pick(self._run.state, 0))
+
+    @property
+    @with_library_settings
     def information_(self) -> Information:
-        """Bits that selector and experts process."""
+        """Bits that selector and experts process.
+
+        I(·;M) of the selector, I(S;A|M) of the experts; for box actions the latter is relative to
+        a Gaussian prior, an upper bound.
+        """
+        if not int(self.state_.iteration):
+            raise AttributeError(
+                f"This {type(self).__name__} has no `information_` before it has learned."
+            )
+        return self._measured_information()
+
+    def prepared_run(self, n_iterations: int) -> Run:
+        """Return the run that `learn` goes on with; learning rates fall until its end."""
+        run = self._first_run() if self._run is None else self._run
+        first = int(run.step)
+
+        def span(run: Run) -> Any:
+            hyper = self._agent_state(run.state).hyper
+            return hyper.first_iteration, hyper.last_iteration
+
+        # With the leading axis of replicas that a run has.
+        ends = (np.array([n], np.float32) for n in (first, first + n_iterations))
+        return eqx.tree_at(span, run, tuple(map(jax.device_put, ends)))
+
+    def _last_iteration(self, run: Run) -> int:
+        return int(self._agent_state(run.state).hyper.last_iteration[0])
 
     def _warn_of_missed_budgets(self) -> None:
         """Warn of a budget in bits that was missed by more than a twentieth, and by how much."""
-        asked_for = {
-            stage: self._settings[f"{stage}_bits"]
-            for stage in ("selector", "expert")
-            if self._settings[f"{stage}_bits"] is not None
-        }
-        for stage, asked in asked_for.items():
+        for stage in ("selector", "expert"):
+            asked = getattr(self, f"{stage}_bits")
+            if asked is None:
+                continue
             information = self.information_
             bits = information.selectors[0] if stage == "selector" else information.experts
             if not abs(bits - asked) <= BUDGET_TOLERANCE * asked:
@@ -165,50 +234,15 @@ class StoredAgent(Agent):
                 warnings.warn(
                     f"{type(self).__name__}: `{stage}_bits` is {asked:.3g}, but {bits:.3g} bits "
                     f"were reached:{why} learning was too short.",
-                    stacklevel=3,
+                    stacklevel=4,
                 )
-
-    @abstractmethod
-    def _to_file(self) -> tuple[dict[str, Any], PyTree]:
-        """Return plain values that describe the agent, and the tree of what it has learned."""
-
-    @classmethod
-    @abstractmethod
-    def _from_file(cls, meta: dict[str, Any], load: Callable[[PyTree], PyTree]) -> Any:
-        """Build the agent from the plain values; `load` fills a tree of the same structure."""
-
-    def save(self, path: str | Path) -> None:
-        """Write what was learned to one file; `load` reads it back."""
-        save_model(self, path)
-
-    @classmethod
-    def _read(cls, path: str | Path) -> Any:
-        agent = load(path)
-        if not isinstance(agent, cls):
-            raise ValueError(f"{path} must hold a {cls.__name__}, but got {type(agent).__name__}.")
-        return agent
 
     def _stored_settings(self) -> dict[str, Any]:
         """Return the settings as plain values for a file."""
-        kept = {k: v for k, v in self._settings.items() if k not in SESSION}
-        return kept | {name: check.stored(kept[name]) for name in BETAS}
+        settings = self.get_params(deep=False).items()
+        return {name: check.stored(v) for name, v in settings if name not in self._may_differ}
 
     @staticmethod
     def _restored_settings(stored: dict[str, Any]) -> dict[str, Any]:
         """Return the settings from the plain values in a file."""
-        betas = {name: check.restored(stored[name]) for name in BETAS}
-        return {**stored, **betas, "tensorboard_log": None, "verbose": False}
-
-
-def settings_of(arguments: dict[str, Any], *others: str) -> dict[str, Any]:
-    """Return the arguments of a constructor that are settings: all but itself and `others`."""
-    return {k: v for k, v in arguments.items() if k not in ("self", "__class__", *others)}
-
-
-def in_replicas(number: int) -> Array:
-    """Return a number of an iteration with the leading axis of replicas that a run has."""
-    return jax.device_put(np.array([number], np.float32))
-
-
-def _equal(one: Any, other: Any) -> bool:
-    return one is other or (type(one) is type(other) and bool(one == other))
+        return {name: check.restored(value) for name, value in stored.items()}

@@ -1,9 +1,8 @@
 """From settings to the initial state of an agent, and to the way it learns."""
 
 import dataclasses
-import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -14,7 +13,7 @@ from jaxtyping import Array
 
 from pinfactory import networks
 from pinfactory import settings as check
-from pinfactory.core.constraints import Budget, Priors, Resource
+from pinfactory.core.constraints import Budget, Resource
 from pinfactory.core.hierarchy import FamilyExpert, Hierarchy, assemble, zeros_like
 
 from .actions import Actions
@@ -25,65 +24,64 @@ from .ppo import PPO
 from .state import AgentState, Hyperparameters, Visited
 from .values import Critics
 
+if TYPE_CHECKING:
+    from .agent import SpecialistAgent
+    from .base import HierarchicalAgent
+
 # The last learning rate of a call of `learn`, as a share of the first, if no other is asked for.
 FINAL_RATE = 0.1
-Settings = Mapping[str, Any]
 
 
-def build_ppo(settings: Settings, n_envs: int) -> PPO:
+def build_ppo(settings: "SpecialistAgent", n_envs: int) -> PPO:
     """Return how an agent learns from `n_envs` environments."""
-    batch = check.integer("batch_size", settings["batch_size"], 1)
-    clipped = check.choice("update", settings["update"], ("clipped", "plain")) == "clipped"
-    sampled = check.choice("expectation", settings["expectation"], ("exact", "sampled"))
+    batch = check.integer("batch_size", settings.batch_size, 1)
+    clipped = check.choice("update", settings.update, ("clipped", "plain")) == "clipped"
+    sampled = check.choice("expectation", settings.expectation, ("exact", "sampled"))
     return PPO(
-        check.choice("critic", settings["critic"], ("shared", "paper", "printed")),
+        check.choice("critic", settings.critic, ("shared", "paper", "printed")),
         clipped,
         sampled == "sampled",
-        check.choice("units", settings["units"], ("return", "reward")),
-        bool(check.choice("normalise", settings["normalise"], (True, False))),
+        check.choice("units", settings.units, ("return", "reward")),
+        bool(check.choice("normalise", settings.normalise, (True, False))),
         _build_optimiser(settings),
-        check.integer("n_epochs", settings["n_epochs"], 1) if clipped else 1,
-        min(batch, n_envs * check.integer("n_steps", settings["n_steps"], 1)),
+        check.integer("n_epochs", settings.n_epochs, 1) if clipped else 1,
+        min(batch, n_envs * check.integer("n_steps", settings.n_steps, 1)),
     )
 
 
-def _build_optimiser(settings: Settings) -> optax.GradientTransformation:
-    norm = settings["max_grad_norm"]
+def _build_optimiser(settings: "SpecialistAgent") -> optax.GradientTransformation:
+    norm = settings.max_grad_norm
     return clipped_adam(
         None if norm is None else check.number("max_grad_norm", norm, 0.0, open_low=True)
     )
 
 
 def build_state(
-    settings: Settings, n_observation: int, actions: Actions, n_envs: int
+    settings: "SpecialistAgent", n_observation: int, actions: Actions, n_envs: int
 ) -> AgentState:
     """Return the initial state for so many observed numbers, these actions and environments."""
-    key = jax.random.key(settings["seed"])
-    n_experts, capacity = settings["n_experts"], settings["capacity"]
+    key = jax.random.key(settings.seed)
+    n_experts, capacity = settings.n_experts, settings.capacity
     capacity = n_experts if capacity is None else check.integer("capacity", capacity, n_experts)
     hierarchy = _build_hierarchy(key, settings, n_observation, actions, capacity)
     one = jax.ShapeDtypeStruct((n_observation,), np.float32)
     like = zeros_like(eqx.filter_eval_shape(hierarchy, one))
-    hidden = check.sizes("critic_hidden", settings["critic_hidden"])
+    hidden = check.sizes("critic_hidden", settings.critic_hidden)
 
     # Where rewards change their unit, their part of a value is apart from that of information.
-    n_parts = 2 if settings["units"] == "return" else 1
+    n_parts = 2 if settings.units == "return" else 1
 
     def critic(key: Array) -> Any:
         return networks.mlp(n_observation, n_parts, hidden, networks.tanh, key=key)
 
-    n_critics = 1 if settings["critic"] == "shared" else 1 + capacity
-    hold = jax.device_put(np.int32(check.integer("hold", settings["hold"], 1)))
-    momenta = (
-        real(check.number(name, settings[name], 0.0, 1.0))
-        for name in ("momentum_selector", "momentum_expert")
-    )
+    n_critics = 1 if settings.critic == "shared" else 1 + capacity
+    hold = jax.device_put(np.int32(check.integer("hold", settings.hold, 1)))
     critics = Critics.build(jax.random.fold_in(key, 1), n_critics, critic)
-    visited = Visited.start(n_envs * settings["n_steps"], n_observation)
+    visited = Visited.start(n_envs * settings.n_steps, n_observation)
     return AgentState(
         Policy(hierarchy, Moments.start(n_observation), hold, actions),
         critics,
-        Priors.running(like, *momenta),
+        settings._priors(like),
         build_resources(settings),
         start_scale(),
         jax.device_put(np.zeros(n_envs, np.float32)),
@@ -96,12 +94,12 @@ def build_state(
 
 
 def _build_hierarchy(
-    key: Array, settings: Settings, n_observation: int, actions: Actions, capacity: int
+    key: Array, settings: "SpecialistAgent", n_observation: int, actions: Actions, capacity: int
 ) -> Hierarchy:
     """Return a selector over `n_experts` experts, in arrays that could hold `capacity`."""
-    selector_hidden = check.sizes("selector_hidden", settings["selector_hidden"])
-    linear = check.choice("expert", settings["expert"], ("linear", "mlp")) == "linear"
-    expert_hidden = () if linear else check.sizes("expert_hidden", settings["expert_hidden"])
+    selector_hidden = check.sizes("selector_hidden", settings.selector_hidden)
+    linear = check.choice("expert", settings.expert, ("linear", "mlp")) == "linear"
+    expert_hidden = () if linear else check.sizes("expert_hidden", settings.expert_hidden)
 
     def selector(key: Array) -> Callable[..., Array]:
         return networks.mlp(n_observation, capacity, selector_hidden, networks.tanh, key=key)
@@ -111,17 +109,13 @@ def _build_hierarchy(
         return FamilyExpert(networks.mlp(*sizes, expert_hidden, networks.tanh, key=key), actions)
 
     hierarchy = assemble(key, selector, expert, capacity)
-    available = jax.device_put(np.arange(capacity) < settings["n_experts"])
+    available = jax.device_put(np.arange(capacity) < settings.n_experts)
     return eqx.tree_at(lambda h: h.available, hierarchy, available)
 
 
-def build_resources(settings: Settings) -> tuple[Resource, Resource]:
+def build_resources(settings: "HierarchicalAgent") -> tuple[Resource, Resource]:
     """Return the resources of selector and experts."""
-    max_bits = math.log2(settings["n_experts"])
-    selector, expert = (
-        check.resource("selector", settings["beta_selector"], settings["selector_bits"], max_bits),
-        check.resource("expert", settings["beta_expert"], settings["expert_bits"]),
-    )
+    selector, expert = settings._resources()
     return _quicker(selector), _quicker(expert)
 
 
@@ -136,16 +130,16 @@ def _quicker(resource: Resource) -> Resource:
     return resource
 
 
-def _build_hyperparameters(settings: Settings) -> Hyperparameters:
-    rate = check.number("learning_rate", settings["learning_rate"], 0.0, open_low=True)
-    final = settings["final_learning_rate"]
-    gae_lambda = check.number("gae_lambda", settings["gae_lambda"], 0.0, 1.0)
+def _build_hyperparameters(settings: "SpecialistAgent") -> Hyperparameters:
+    rate = check.number("learning_rate", settings.learning_rate, 0.0, open_low=True)
+    final = settings.final_learning_rate
+    gae_lambda = check.number("gae_lambda", settings.gae_lambda, 0.0, 1.0)
     numbers = (
         rate,
         FINAL_RATE * rate if final is None else check.number("final_learning_rate", final, 0.0),
-        check.number("gamma", settings["gamma"], 0.0, 0.99999),
-        0.0 if settings["update"] == "plain" else gae_lambda,
-        check.number("clip_range", settings["clip_range"], 0.0, open_low=True),
+        check.number("gamma", settings.gamma, 0.0, 0.99999),
+        0.0 if settings.update == "plain" else gae_lambda,
+        check.number("clip_range", settings.clip_range, 0.0, open_low=True),
         0.0,
         1.0,
     )

@@ -1,6 +1,6 @@
 """Proximal policy optimisation of selector and experts on the free energy (Section 3.3)."""
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -90,10 +90,10 @@ class PPO(eqx.Module):
         How often every step is learned from, and how many at once.
     """
 
-    critic: Literal["shared", "paper", "printed"] = eqx.field(static=True)
+    critic: str = eqx.field(static=True)
     clipped: bool = eqx.field(static=True)
     sampled: bool = eqx.field(static=True)
-    units: Literal["return", "reward"] = eqx.field(static=True)
+    units: str = eqx.field(static=True)
     normalise: bool = eqx.field(static=True)
     optimiser: optax.GradientTransformation = eqx.field(static=True)
     n_epochs: int = eqx.field(static=True)

@@ -1,7 +1,6 @@
 """What can be asked of an agent, by small compiled programs: actions, probabilities, bits."""
 
 import math
-from abc import abstractmethod
 from typing import Any
 
 import equinox as eqx
@@ -25,14 +24,10 @@ class Predictor:
 
     n_experts: int
     hold: int
+    state_: AgentState
     # Shape of an observation, and the actions.
     _kind: tuple[tuple[int, ...], Actions]
     _random: np.random.Generator
-
-    @property
-    @abstractmethod
-    def state_(self) -> AgentState:
-        """All that has been learned."""
 
     @with_library_settings
     def predict(
@@ -94,27 +89,6 @@ class Predictor:
         rows, _ = self._rows(observation)
         actions = jnp.asarray(action).reshape(len(rows), *np.shape(action)[1:])
         return np.asarray(_log_density(self.state_.policy, rows, actions))
-
-    @property
-    @with_library_settings
-    def information_(self) -> Information:
-        """Bits that selector and experts process on the states of the last update.
-
-        I(S;M) of the selector, I(S;A|M) of the experts; for box actions the latter is relative to
-        a Gaussian prior, an upper bound. Where experts are held, I(S;M) is that of the states in
-        which the selector chose.
-        """
-        state = self.state_
-        if not int(state.timesteps):
-            raise AttributeError(
-                f"This {type(self).__name__} has no `information_` before it has learned."
-            )
-        return measure_information(state.policy, state.visited, self.n_experts)
-
-    @property
-    def effective_experts_(self) -> float:
-        """2^H(M), the number of equally used experts with the same entropy."""
-        return float(self.information_.effective_experts)
 
     def _rows(self, observation: Any) -> tuple[Any, bool]:
         """Return observations as rows, and whether there was only one, not in a batch."""

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int, Key
 from ._drawing import draw_cart
 from ._env import UNBOUNDED, Box, Discrete, Env, State, Transition, parameter
 from ._integrator import Angles, Scalar, angles, simulate
-from ._rail import Rail, rail_force
+from ._rail import Rail, RailEnv, rail_force
 
 
 class CartPoleBody(eqx.Module):
@@ -141,7 +141,7 @@ class CartPole(Env[CartPoleParams]):
         return _draw(state, params, np.array([-limit, limit]), size)
 
 
-class CartPoleSwingUp(Env[CartPoleSwingUpParams]):
+class CartPoleSwingUp(RailEnv[CartPoleSwingUpParams]):
     """Swing a hanging pole up by pushing its cart, and keep it there.
 
     The body is that of `CartPole`, the action a force in [−1, 1] times `max_force`, the motion
@@ -162,14 +162,6 @@ class CartPoleSwingUp(Env[CartPoleSwingUpParams]):
     def observation_space(self) -> Box:
         high = (UNBOUNDED, 1.0, 1.0, UNBOUNDED, UNBOUNDED)
         return Box(tuple(-bound for bound in high), high)
-
-    @property
-    def action_space(self) -> Box:
-        return Box((-1.0,), (1.0,))
-
-    @property
-    def step_seconds(self) -> float:
-        return 0.01 * self.frame_skip
 
     def default_params(self) -> CartPoleSwingUpParams:
         return CartPoleSwingUpParams()

@@ -1,15 +1,21 @@
 """Two tasks for the cart with the double pendulum: balance it, and swing it up."""
 
+from abc import abstractmethod
+from typing import Any, ClassVar, TypeVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Bool, Float, Key
 
 from ._double_pendulum_body import DoublePendulumBody, move, tip
 from ._drawing import draw_cart
-from ._env import UNBOUNDED, Box, Env, State, Transition, parameter
+from ._env import UNBOUNDED, Box, State, Transition, parameter
 from ._integrator import Motion
+from ._rail import RailEnv
+
+Params = TypeVar("Params", bound=Any)
 
 FORCE_LIMIT = 10.0
 
@@ -76,7 +82,68 @@ class DoublePendulumSwingUpParams(DoublePendulumBody):
     control_cost: Float[Array, "..."] = parameter(0.01)
 
 
-class DoublePendulum(Env[DoublePendulumParams]):
+class _DoublePendulumEnv(RailEnv[Params]):
+    """What both tasks share: all but the reward and the end of an episode."""
+
+    velocity_limit: eqx.AbstractClassVar[float]
+
+    @abstractmethod
+    def judge(
+        self, motion: Motion, control: Float[Array, ""], params: Params
+    ) -> tuple[Float[Array, ""], Bool[Array, ""], Bool[Array, ""] | bool]:
+        """Return the reward of a step, and whether it terminates or truncates the episode."""
+
+    @property
+    def observation_space(self) -> Box:
+        high = (UNBOUNDED, *[1.0] * 4, *[self.velocity_limit] * 3, FORCE_LIMIT)
+        return Box(tuple(-bound for bound in high), high)
+
+    def reset(self, key: Key[Array, ""], params: Params) -> tuple[State, Float[Array, " 9"]]:
+        dtype = params.start_position.dtype
+        noise = jax.random.normal(key, (2, 3), dtype)
+        # erf makes a Gaussian number uniform: one draw compiles faster than two.
+        spread = jax.scipy.special.erf(noise[0] / np.sqrt(2.0).astype(dtype))
+        position = params.start_position + params.position_noise * spread
+        velocity = params.velocity_noise * noise[1]
+        motion = move(position, velocity, jnp.zeros((), dtype), params, frames=0)
+        return State(position, velocity, jnp.zeros((), jnp.int32)), self._observe(motion)
+
+    def step(
+        self, key: Key[Array, ""], state: State, action: Float[Array, " 1"], params: Params
+    ) -> tuple[State, Transition]:
+        control = jnp.clip(action[0], -1.0, 1.0)
+        motion = move(state.position, state.velocity, control, params, self.frame_skip)
+        reward, terminated, truncated = self.judge(motion, control, params)
+        steps = state.steps + 1
+        transition = Transition(
+            self._observe(motion), reward, terminated, truncated | self.out_of_time(steps)
+        )
+        return State(motion.position, motion.velocity, steps), transition
+
+    def _observe(self, motion: Motion) -> Float[Array, " 9"]:
+        hinges = motion.position[1:]
+        return jnp.concatenate(
+            [
+                motion.position[:1],
+                jnp.sin(hinges),
+                jnp.cos(hinges),
+                jnp.clip(motion.velocity, -self.velocity_limit, self.velocity_limit),
+                jnp.clip(motion.stage_force, -FORCE_LIMIT, FORCE_LIMIT)[None],
+            ]
+        )
+
+    def draw(self, state: State, params: Params, size: int) -> np.ndarray:
+        cart, lower, upper = np.asarray(state.position, float)
+        return draw_cart(
+            size,
+            cart=cart,
+            rail=np.asarray(params.rail_range, float),
+            angles=[lower, lower + upper],
+            lengths=np.asarray(params.pole_length, float),
+        )
+
+
+class DoublePendulum(_DoublePendulumEnv[DoublePendulumParams]):
     """Keep a double pendulum upright by pushing its cart: `InvertedDoublePendulum-v5` in JAX.
 
     The reward is
@@ -90,37 +157,14 @@ class DoublePendulum(Env[DoublePendulumParams]):
 
     max_steps: int | None = eqx.field(default=1000, static=True)
     frame_skip: int = eqx.field(default=5, static=True)
-
-    @property
-    def observation_space(self) -> Box:
-        return _observation_space(velocity_limit=10.0)
-
-    @property
-    def action_space(self) -> Box:
-        return Box((-1.0,), (1.0,))
-
-    @property
-    def step_seconds(self) -> float:
-        return 0.01 * self.frame_skip
+    velocity_limit: ClassVar[float] = 10.0
 
     def default_params(self) -> DoublePendulumParams:
         return DoublePendulumParams()
 
-    def reset(
-        self, key: Key[Array, ""], params: DoublePendulumParams
-    ) -> tuple[State, Float[Array, " 9"]]:
-        return _reset(key, params, velocity_limit=10.0)
-
-    def step(
-        self,
-        key: Key[Array, ""],
-        state: State,
-        action: Float[Array, " 1"],
-        params: DoublePendulumParams,
-    ) -> tuple[State, Transition]:
-        control = jnp.clip(action[0], -1.0, 1.0)
-        motion = move(state.position, state.velocity, control, params, self.frame_skip)
-
+    def judge(
+        self, motion: Motion, control: Float[Array, ""], params: DoublePendulumParams
+    ) -> tuple[Float[Array, ""], Bool[Array, ""], bool]:
         # MuJoCo places the tip by the last Runge–Kutta stage.
         x, height = tip(motion.stage_position, params)
         fallen = height <= params.fall_height
@@ -129,17 +173,10 @@ class DoublePendulum(Env[DoublePendulumParams]):
             - _price(params.distance_cost, x - params.goal[0], height - params.goal[1])
             - _price(params.velocity_cost, motion.velocity[1], motion.velocity[2])
         )
-        steps = state.steps + 1
-        transition = Transition(
-            _observe(motion, velocity_limit=10.0), reward, fallen, self.out_of_time(steps)
-        )
-        return State(motion.position, motion.velocity, steps), transition
-
-    def draw(self, state: State, params: DoublePendulumParams, size: int) -> np.ndarray:
-        return _draw(state, params, size)
+        return reward, fallen, False
 
 
-class DoublePendulumSwingUp(Env[DoublePendulumSwingUpParams]):
+class DoublePendulumSwingUp(_DoublePendulumEnv[DoublePendulumSwingUpParams]):
     """Swing a hanging double pendulum up and keep it there.
 
     The body is that of `DoublePendulum`. Nothing terminates an episode, unless `fall_height` is
@@ -157,37 +194,14 @@ class DoublePendulumSwingUp(Env[DoublePendulumSwingUpParams]):
 
     max_steps: int | None = eqx.field(default=500, static=True)
     frame_skip: int = eqx.field(default=5, static=True)
-
-    @property
-    def observation_space(self) -> Box:
-        return _observation_space(velocity_limit=30.0)
-
-    @property
-    def action_space(self) -> Box:
-        return Box((-1.0,), (1.0,))
-
-    @property
-    def step_seconds(self) -> float:
-        return 0.01 * self.frame_skip
+    velocity_limit: ClassVar[float] = 30.0
 
     def default_params(self) -> DoublePendulumSwingUpParams:
         return DoublePendulumSwingUpParams()
 
-    def reset(
-        self, key: Key[Array, ""], params: DoublePendulumSwingUpParams
-    ) -> tuple[State, Float[Array, " 9"]]:
-        return _reset(key, params, velocity_limit=30.0)
-
-    def step(
-        self,
-        key: Key[Array, ""],
-        state: State,
-        action: Float[Array, " 1"],
-        params: DoublePendulumSwingUpParams,
-    ) -> tuple[State, Transition]:
-        control = jnp.clip(action[0], -1.0, 1.0)
-        motion = move(state.position, state.velocity, control, params, self.frame_skip)
-
+    def judge(
+        self, motion: Motion, control: Float[Array, ""], params: DoublePendulumSwingUpParams
+    ) -> tuple[Float[Array, ""], Bool[Array, ""], Bool[Array, ""]]:
         _, height = tip(motion.position, params)
         reward = (
             0.5
@@ -196,64 +210,9 @@ class DoublePendulumSwingUp(Env[DoublePendulumSwingUpParams]):
             - params.position_cost * motion.position[0] ** 2
             - params.control_cost * control**2
         )
-        steps = state.steps + 1
         wild = jnp.max(jnp.abs(motion.velocity[1:])) > params.max_spin
-        transition = Transition(
-            _observe(motion, velocity_limit=30.0),
-            reward,
-            height <= params.fall_height,
-            wild | self.out_of_time(steps),
-        )
-        return State(motion.position, motion.velocity, steps), transition
-
-    def draw(self, state: State, params: DoublePendulumSwingUpParams, size: int) -> np.ndarray:
-        return _draw(state, params, size)
-
-
-def _observation_space(velocity_limit: float) -> Box:
-    high = (UNBOUNDED, *[1.0] * 4, *[velocity_limit] * 3, FORCE_LIMIT)
-    return Box(tuple(-bound for bound in high), high)
-
-
-def _reset(
-    key: Key[Array, ""],
-    params: DoublePendulumParams | DoublePendulumSwingUpParams,
-    velocity_limit: float,
-) -> tuple[State, Float[Array, " 9"]]:
-    dtype = params.start_position.dtype
-    noise = jax.random.normal(key, (2, 3), dtype)
-    # erf makes a Gaussian number uniform: one draw compiles faster than two.
-    spread = jax.scipy.special.erf(noise[0] / np.sqrt(2.0).astype(dtype))
-    position = params.start_position + params.position_noise * spread
-    velocity = params.velocity_noise * noise[1]
-    motion = move(position, velocity, jnp.zeros((), dtype), params, frames=0)
-    state = State(position, velocity, jnp.zeros((), jnp.int32))
-    return state, _observe(motion, velocity_limit)
-
-
-def _observe(motion: Motion, velocity_limit: float) -> Float[Array, " 9"]:
-    hinges = motion.position[1:]
-    return jnp.concatenate(
-        [
-            motion.position[:1],
-            jnp.sin(hinges),
-            jnp.cos(hinges),
-            jnp.clip(motion.velocity, -velocity_limit, velocity_limit),
-            jnp.clip(motion.stage_force, -FORCE_LIMIT, FORCE_LIMIT)[None],
-        ]
-    )
+        return reward, height <= params.fall_height, wild
 
 
 def _price(cost: Float[Array, " 2"], first: Array, second: Array) -> Array:
     return cost[0] * first**2 + cost[1] * second**2
-
-
-def _draw(state: State, params: DoublePendulumBody, size: int) -> np.ndarray:
-    cart, lower, upper = np.asarray(state.position, float)
-    return draw_cart(
-        size,
-        cart=cart,
-        rail=np.asarray(params.rail_range, float),
-        angles=[lower, lower + upper],
-        lengths=np.asarray(params.pole_length, float),
-    )

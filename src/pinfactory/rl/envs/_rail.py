@@ -1,10 +1,10 @@
-"""The end stops of a rail: MuJoCo's soft joint limit in closed form."""
+"""A cart on a rail, and its end stops: MuJoCo's soft joint limit in closed form."""
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ._env import parameter
+from ._env import Box, Env, Params, parameter
 
 Scalar = Float[Array, ""]
 
@@ -29,6 +29,20 @@ class Rail(eqx.Module):
     rail_margin: Float[Array, "..."] = parameter(0.01)
     rail_reference: Float[Array, "... 2"] = parameter([0.02, 1.0])
     rail_impedance: Float[Array, "... 4"] = parameter([0.9, 0.95, 0.001, 0.5])
+
+
+class RailEnv(Env[Params]):
+    """A cart that a motor pushes along a rail; a step is `frame_skip` time steps of 0.01 s."""
+
+    frame_skip: eqx.AbstractVar[int]
+
+    @property
+    def action_space(self) -> Box:
+        return Box((-1.0,), (1.0,))
+
+    @property
+    def step_seconds(self) -> float:
+        return 0.01 * self.frame_skip
 
 
 def rail_force(

@@ -1,28 +1,28 @@
 """The agent that finds the right expert for a new task."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Float, PyTree
 
 from pinfactory import settings as check
+from pinfactory.base import describe
 from pinfactory.callbacks import Callbacks
-from pinfactory.core.hierarchy import pick
 from pinfactory.core.information import Information
-from pinfactory.core.training import Progress, Run
+from pinfactory.core.training import Run
 from pinfactory.environment import with_library_settings
 from pinfactory.persistence import register
 from pinfactory.rl import envs
-from pinfactory.rl.base import StoredAgent, in_replicas, settings_of
+from pinfactory.rl.base import BUDGETS, SESSION, HierarchicalAgent
 
 from .adapted import AdaptedAgent, adapt_gymnasium, adapt_jax
 from .build import build_state, is_plain
 from .evaluate import MetaEvaluation, draw_tasks, evaluation, measure_information
-from .families import DrawnTasks, TaskFamily, TaskStream
+from .families import DrawnTasks, TaskFamily, TaskStream, checked_family, family_name
 from .files import restore_family, store_family
 from .learner import FamilyLearner
 from .policy import probe_and_select
@@ -35,7 +35,9 @@ SELECTOR_STEPS = 16
 
 
 @register("MetaSpecialistAgent")
-class MetaSpecialistAgent(StoredAgent):
+@describe(budgets=BUDGETS, session=SESSION)
+@dataclass(kw_only=True, eq=False, repr=False)
+class MetaSpecialistAgent(HierarchicalAgent):
     """A recurrent selector that probes a new task, and experts for the tasks there are.
 
     The first `probe_steps` transitions (s, a, r, s′) of an episode go through a recurrent network
@@ -59,10 +61,7 @@ class MetaSpecialistAgent(StoredAgent):
     beta_selector, beta_expert
         β₁ and β₂: a number or a `pinfactory.Scheduled`, whose steps are gradient
         steps of the selector or of the experts.
-    selector_bits, expert_bits
-        Budgets in bits, in place of β₁ and β₂. `learn` warns if it missed one by more than 5 %.
-    momentum_selector, momentum_expert
-        Momentum of the running priors p(m) and p(a|m), per iteration.
+    {budgets}
     learning_rate, critic_learning_rate, selector_learning_rate
         Of Adam, for the experts, all critics, and the selector; each falls to a fiftieth. The
         paper has 1e-4 for actors and 1e-3 for critics.
@@ -100,14 +99,7 @@ class MetaSpecialistAgent(StoredAgent):
     probe_steps, probe_size
         How many steps that takes, and the amplitude of a shake or of noise, as a fraction of the
         range of actions.
-    capacity
-        Room for experts in the arrays; agents of the same capacity share one compiled program.
-    tensorboard_log
-        Directory for TensorBoard's event files and a `progress.jsonl`.
-    verbose
-        Whether to show a progress bar.
-    seed
-        Seed of all random numbers.
+    {session}
 
     Attributes
     ----------
@@ -131,57 +123,35 @@ class MetaSpecialistAgent(StoredAgent):
     ((1,), (2,))
     """
 
+    family: TaskFamily = field(kw_only=False)
+    n_experts: int = field(default=4, kw_only=False)
+    expert: str = field(default="mlp", kw_only=False)
+    critic_hidden: tuple[int, ...] = (64, 64)
+    selector_units: int = 200
+    selector_cell: str = "indrnn"
+    learning_rate: float = 1e-3
+    critic_learning_rate: float = 1e-3
+    selector_learning_rate: float = 1e-3
+    batch_size: int | None = None
+    n_epochs: int = 4
+    n_tasks: int = 64
+    n_steps: int = 128
+    balance_coef: float = 0.3
+    n_initial_experts: int = 2
+    growth_fraction: float = 0.8
+    child_scale: float = 1.0
+    probe: str = "shake"
+    probe_steps: int = 2
+    probe_size: float = 0.1
+
     @with_library_settings
-    def __init__(
-        self,
-        family: TaskFamily,
-        n_experts: int = 4,
-        expert: str = "mlp",
-        *,
-        expert_hidden: tuple[int, ...] = (64, 64),
-        critic_hidden: tuple[int, ...] = (64, 64),
-        selector_units: int = 200,
-        selector_cell: str = "indrnn",
-        beta_selector: check.Beta = 25.0,
-        beta_expert: check.Beta = 2.5,
-        selector_bits: float | None = None,
-        expert_bits: float | None = None,
-        momentum_selector: float = 0.9,
-        momentum_expert: float = 0.9,
-        learning_rate: float = 1e-3,
-        critic_learning_rate: float = 1e-3,
-        selector_learning_rate: float = 1e-3,
-        batch_size: int | None = None,
-        n_epochs: int = 4,
-        n_tasks: int = 64,
-        n_steps: int = 128,
-        gamma: float = 0.99,
-        gae_lambda: float = 0.95,
-        clip_range: float = 0.2,
-        balance_coef: float = 0.3,
-        n_initial_experts: int = 2,
-        growth_fraction: float = 0.8,
-        child_scale: float = 1.0,
-        update: str = "clipped",
-        probe: str = "shake",
-        probe_steps: int = 2,
-        probe_size: float = 0.1,
-        capacity: int | None = None,
-        tensorboard_log: str | Path | None = None,
-        verbose: bool = False,
-        seed: int = 0,
-    ) -> None:
-        self._settings = settings_of(locals(), "family")
-        self.n_experts = check.integer("n_experts", n_experts, 1)
-        self.n_tasks = check.integer("n_tasks", n_tasks, 1)
-        self.n_steps = check.integer("n_steps", n_steps, 1)
-        self.seed = check.integer("seed", seed, 0)
-        self.history_: list[Progress] = []
-        self._run: Run | None = None
+    def __post_init__(self) -> None:
+        self._start()
+        check.integer("n_tasks", self.n_tasks, 1)
         self._information: Information | None = None
-        self._evaluations, self._report_every = 0, 20
-        self.family = checked_family("family", family)
-        self._initial = build_state(family.env, self._settings)
+        self._report_every = 20
+        checked_family("family", self.family)
+        self._initial = build_state(self)
         self._learner = self._build_learner()
 
     @with_library_settings
@@ -211,45 +181,30 @@ class MetaSpecialistAgent(StoredAgent):
         report_every
             Iterations between two reports, which is also where Ctrl-C takes effect.
         """
-        run = self.prepared_run(check.integer("iterations", iterations, 1))
         self._report_every = check.integer("report_every", report_every, 1)
-        run = self._resumed(run, checkpoint)
         self._information = None
-        self._train(
+        self._go_on(
             self._learner,
-            run,
+            self.prepared_run(check.integer("iterations", iterations, 1)),
             DrawnTasks(),
-            steps=int(run.state[0].hyper.last_iteration[0]),
+            until=self._last_iteration,
             chunk=self._report_every,
-            callbacks=callbacks,
             batches=TaskStream(self.family, 2 * self.n_tasks),
+            callbacks=callbacks,
             progress_bar=progress_bar,
             checkpoint=checkpoint,
         )
         self._warn_of_missed_budgets()
         return self
 
-    def prepared_run(self, iterations: int) -> Run:
-        """Return the run that `learn` goes on with; its learning rates fall until its end."""
-        run = self._run
-        if run is None:
-            key = jax.random.fold_in(jax.random.key(self.seed), 1)
-            tasks = self.family.draw(np.random.default_rng([self.seed, 0]), self.n_tasks)
-            slots = self._learner.first_slots(self._initial, key, tasks)
-            run = self._start_run((self._initial, slots), self._initial.iteration)
-        first = int(run.step)
-        return eqx.tree_at(
-            lambda r: (r.state[0].hyper.first_iteration, r.state[0].hyper.last_iteration),
-            run,
-            (in_replicas(first), in_replicas(first + iterations)),
-        )
+    def _first_run(self) -> Run:
+        key = jax.random.fold_in(jax.random.key(self.seed), 1)
+        tasks = self.family.draw(np.random.default_rng([self.seed, 0]), self.n_tasks)
+        slots = self._learner.first_slots(self._initial, key, tasks)
+        return self._start_run((self._initial, slots), self._initial.iteration)
 
-    @property
-    def state_(self) -> MetaAgentState:
-        """All that has been learned."""
-        if self._run is not None:
-            return pick(self._run.state, 0)[0]
-        return self._initial
+    def _agent_state(self, state: Any) -> MetaAgentState:
+        return state[0]
 
     @property
     def num_timesteps(self) -> int:
@@ -316,29 +271,21 @@ class MetaSpecialistAgent(StoredAgent):
         return evaluation(agent.state_.policy, family, params, self.n_experts, seed)
 
     @with_library_settings
-    def responsibilities(
-        self, tasks: TaskFamily | None = None, *, n_tasks: int = 256, seed: int = 0
-    ) -> tuple[Float[np.ndarray, "n m"], dict[str, np.ndarray]]:
-        """Probe new tasks; return p(m|τ), and what tells the tasks apart."""
-        family = self.family if tasks is None else checked_family("tasks", tasks)
-        params = family.draw(np.random.default_rng([self.seed, seed]), n_tasks)
-        _, selection = probe_and_select(
-            family.env, jax.random.key(seed), params, self.state_.policy
-        )
-        return np.asarray(selection.probs)[:, : self.n_experts], family.describe(params)
+    def responsibilities(self, tasks: Any, *, seed: int = 0) -> Float[np.ndarray, "n m"]:
+        """Probe tasks; return p(m|τ), a row for each task and a column for each expert.
 
-    @property
-    @with_library_settings
-    def information_(self) -> Information:
-        """Bits that selector and experts process, on 512 tasks of the family.
-
-        I(T;M) of the selector, I(S;A|M) of the experts; for box actions the latter is relative to
-        a Gaussian prior, an upper bound. Measured at the first access after `learn`.
+        Parameters
+        ----------
+        tasks
+            Parameters of the tasks, as the `draw` of a family returns them.
+        seed
+            Of the probe.
         """
-        if not int(self.state_.iteration):
-            raise AttributeError(
-                f"This {type(self).__name__} has no `information_` before it has learned."
-            )
+        key = jax.random.key(seed)
+        _, selection = probe_and_select(self.family.env, key, tasks, self.state_.policy)
+        return np.asarray(selection.probs)[:, : self.n_experts]
+
+    def _measured_information(self) -> Information:
         if self._information is None:
             params = draw_tasks(self.family, N_MEASURED, self.seed, 0)
             self._information = measure_information(
@@ -346,44 +293,31 @@ class MetaSpecialistAgent(StoredAgent):
             )
         return self._information
 
-    @property
-    def effective_experts_(self) -> float:
-        """2^H(M), the number of equally used experts with the same entropy."""
-        return float(self.information_.effective_experts)
-
     @with_library_settings
     def copy(
         self, family: TaskFamily | None = None, state: MetaAgentState | None = None
     ) -> "MetaSpecialistAgent":
         """Return an agent with the same settings and state, or with another family or state."""
-        settings = self._settings | {"tensorboard_log": None, "verbose": False}
-        other = type(self)(self.family if family is None else family, **settings)
+        changes: dict[str, Any] = {"tensorboard_log": None, "verbose": False}
+        changes |= {} if family is None else {"family": family}
+        other = type(self)(**self.get_params(deep=False) | changes)
         other._initial = self.state_ if state is None else state
         return other
-
-    @classmethod
-    def load(cls, path: str | Path) -> "MetaSpecialistAgent":
-        """Load an agent, ready to go on learning.
-
-        A file holds the agent with its family, a `ParameterFamily` of an environment of this
-        library.
-        """
-        return cls._read(path)
 
     # --------------------------------------------------------------------------------- private
 
     def _subject(self) -> str:
-        return f"{type(self.family).__name__} of {type(self.family.env).__name__}"
+        return family_name(self.family)
 
     def _build_learner(self) -> FamilyLearner:
-        size = self._settings["batch_size"]
+        size = self.batch_size
         n_rows = 8 if size is None else check.integer("batch_size", size, 1) // self.n_tasks
-        plain = is_plain(self._settings)
+        plain = is_plain(self)
         return FamilyLearner(
             self.family.env,
             self.n_tasks,
             self.n_steps,
-            1 if plain else check.integer("n_epochs", self._settings["n_epochs"], 1),
+            1 if plain else check.integer("n_epochs", self.n_epochs, 1),
             min(max(1, n_rows), self.n_steps),
             SELECTOR_STEPS,
             2 * self.n_tasks,
@@ -403,13 +337,3 @@ class MetaSpecialistAgent(StoredAgent):
         agent = cls(restore_family(meta["family"]), **settings)
         agent._initial = load(agent._initial)
         return agent
-
-
-def checked_family(name: str, family: Any) -> TaskFamily:
-    """Return a family of tasks, or say what is wrong with it."""
-    if not isinstance(family, TaskFamily):
-        raise ValueError(
-            f"`{name}` must be a family of tasks with `env`, `draw` and `describe`, such as a "
-            f"ParameterFamily, but got {family!r}."
-        )
-    return family

@@ -1,8 +1,7 @@
 """From settings to the initial state of a meta-learning agent."""
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import equinox as eqx
 import jax
@@ -11,14 +10,12 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from pinfactory import settings as check
-from pinfactory.core.constraints import Priors
 from pinfactory.core.families import Categorical
 from pinfactory.core.hierarchy import Decision, FamilyExpert, Hierarchy, stack
 from pinfactory.networks import linear, mlp, relu, reserve
 from pinfactory.recurrent import SequenceNetwork
 from pinfactory.rl.actions import Actions, BoxActions, env_actions
 from pinfactory.rl.build import build_resources, real
-from pinfactory.rl.envs import Env
 from pinfactory.rl.normalise import Moments, start_scale
 from pinfactory.rl.optimise import init_optimiser
 from pinfactory.rl.values import Critics
@@ -27,16 +24,19 @@ from .losses import optimiser_of
 from .policy import PROBES, MetaPolicy, Probe, transition_size
 from .state import Hyperparameters, MetaAgentState, SelectorReplay
 
+if TYPE_CHECKING:
+    from .agent import MetaSpecialistAgent
+
 # Tasks of so many iterations are kept for the selector to learn from.
 REPLAY_ITERATIONS = 16
 # Experts begin with small answers, all nearly the same.
 INITIAL_SCALE = 0.1
-Settings = Mapping[str, Any]
 
 
-def build_state(env: Env, settings: Settings) -> MetaAgentState:
+def build_state(settings: "MetaSpecialistAgent") -> MetaAgentState:
     """Check the settings of an agent and return its initial state."""
-    n_experts, capacity = settings["n_experts"], settings["capacity"]
+    env = settings.family.env
+    n_experts, capacity = settings.n_experts, settings.capacity
     capacity = n_experts if capacity is None else check.integer("capacity", capacity, n_experts)
     reserve(capacity)
     actions = env_actions(env.action_space)
@@ -44,31 +44,27 @@ def build_state(env: Env, settings: Settings) -> MetaAgentState:
     hyper = _build_hyperparameters(settings)
     n_inputs, features = len(env.observation_space.low), transition_size(env, actions)
     expert_key, critic_key, selector_key, selector_critic_key = jax.random.split(
-        jax.random.key(settings["seed"]), 4
+        jax.random.key(settings.seed), 4
     )
     experts = _build_experts(expert_key, settings, n_inputs, actions, capacity)
-    critic_hidden = check.sizes("critic_hidden", settings["critic_hidden"])
+    critic_hidden = check.sizes("critic_hidden", settings.critic_hidden)
     plain = is_plain(settings)
     n_parts = 1 if plain else 2
     critics = Critics.build(
         critic_key, capacity, lambda key: mlp(n_inputs, n_parts, critic_hidden, relu, key=key)
     )
-    units = check.integer("selector_units", settings["selector_units"], 1)
+    units = check.integer("selector_units", settings.selector_units, 1)
 
     def recurrent(outputs: int, key: Key[Array, ""]) -> SequenceNetwork:
-        return SequenceNetwork.create(settings["selector_cell"], features, outputs, units, key=key)
+        return SequenceNetwork.create(settings.selector_cell, features, outputs, units, key=key)
 
     selector = recurrent(capacity, selector_key)
     selector_critic = recurrent(1 if plain else n_parts * capacity, selector_critic_key)
     available = jax.device_put(np.arange(capacity) < float(hyper.n_initial_experts))
     answers = eqx.filter_vmap(lambda expert: expert(jnp.zeros(n_inputs)))(experts)
-    momenta = (
-        check.number(name, settings[name], 0.0, 1.0)
-        for name in ("momentum_selector", "momentum_expert")
-    )
     policy = MetaPolicy(
         Hierarchy(selector, experts, available),
-        Priors.running(Decision((Categorical.uniform((capacity,)),), answers), *momenta),
+        settings._priors(Decision((Categorical.uniform((capacity,)),), answers)),
         Moments.start(n_inputs),
         Moments.start(features),
         actions,
@@ -84,25 +80,27 @@ def build_state(env: Env, settings: Settings) -> MetaAgentState:
             init_optimiser(part, optimiser_of(plain))
             for part in (experts, critics, selector, selector_critic)
         ),
-        SelectorReplay.empty(
-            REPLAY_ITERATIONS * settings["n_tasks"], probe.length, features, n_parts
-        ),
+        SelectorReplay.empty(REPLAY_ITERATIONS * settings.n_tasks, probe.length, features, n_parts),
         hyper,
         jax.device_put(np.zeros((), np.int32)),
     )
 
 
-def is_plain(settings: Settings) -> bool:
+def is_plain(settings: "MetaSpecialistAgent") -> bool:
     """Return whether an agent learns by the paper's rule."""
-    return check.choice("update", settings["update"], ("clipped", "plain")) == "plain"
+    return check.choice("update", settings.update, ("clipped", "plain")) == "plain"
 
 
 def _build_experts(
-    key: Key[Array, ""], settings: Settings, n_inputs: int, actions: Actions, capacity: int
+    key: Key[Array, ""],
+    settings: "MetaSpecialistAgent",
+    n_inputs: int,
+    actions: Actions,
+    capacity: int,
 ) -> FamilyExpert:
     """Return stacked experts whose first answers are small."""
-    is_linear = check.choice("expert", settings["expert"], ("linear", "mlp")) == "linear"
-    hidden = () if is_linear else check.sizes("expert_hidden", settings["expert_hidden"])
+    is_linear = check.choice("expert", settings.expert, ("linear", "mlp")) == "linear"
+    hidden = () if is_linear else check.sizes("expert_hidden", settings.expert_hidden)
     last_width = hidden[-1] if hidden else n_inputs
 
     def expert(key: Key[Array, ""]) -> FamilyExpert:
@@ -116,12 +114,12 @@ def _build_experts(
     return stack([expert(k) for k in jax.random.split(key, capacity)])
 
 
-def _build_probe(settings: Settings, actions: Actions) -> Probe:
-    kind = check.choice("probe", settings["probe"], PROBES)
+def _build_probe(settings: "MetaSpecialistAgent", actions: Actions) -> Probe:
+    kind = check.choice("probe", settings.probe, PROBES)
     probe = Probe(
         kind,
-        check.integer("probe_steps", settings["probe_steps"], 1),
-        check.number("probe_size", settings["probe_size"], 0.0, 1.0, open_low=True),
+        check.integer("probe_steps", settings.probe_steps, 1),
+        check.number("probe_size", settings.probe_size, 0.0, 1.0, open_low=True),
     )
     bounded = not isinstance(actions, BoxActions) or np.all(np.isfinite(actions.low))
     if probe.open_loop and not bounded:
@@ -131,16 +129,16 @@ def _build_probe(settings: Settings, actions: Actions) -> Probe:
     return probe
 
 
-def _build_hyperparameters(settings: Settings) -> Hyperparameters:
-    n_experts = settings["n_experts"]
-    n_initial = min(n_experts, check.integer("n_initial_experts", settings["n_initial_experts"], 1))
+def _build_hyperparameters(settings: "MetaSpecialistAgent") -> Hyperparameters:
+    n_experts = settings.n_experts
+    n_initial = min(n_experts, check.integer("n_initial_experts", settings.n_initial_experts, 1))
     n_splits = max(1, math.ceil(math.log2(n_experts / n_initial)))
 
     def positive(name: str) -> Array:
-        return real(check.number(name, settings[name], 0.0, open_low=True))
+        return real(check.number(name, getattr(settings, name), 0.0, open_low=True))
 
     def within(name: str, low: float, high: float = math.inf) -> Array:
-        return real(check.number(name, settings[name], low, high))
+        return real(check.number(name, getattr(settings, name), low, high))
 
     return Hyperparameters(
         learning_rate=positive("learning_rate"),

@@ -68,7 +68,9 @@ class TaskPartitionDisplay:
         n_tasks, seed
             How many tasks are probed, and the seed of their draw.
         """
-        responsibilities, described = agent.responsibilities(tasks, n_tasks=n_tasks, seed=seed)
+        family = agent.family if tasks is None else tasks
+        params = family.draw(np.random.default_rng([agent.seed, seed]), n_tasks)
+        described = family.describe(params)
         names = list(described) if parameters is None else list(parameters)
         for name in names:
             if name not in described:
@@ -76,7 +78,8 @@ class TaskPartitionDisplay:
                     f"A parameter must be one of {sorted(described)}, but got {name!r}."
                 )
         display = cls(
-            responsibilities=responsibilities, tasks={name: described[name] for name in names}
+            responsibilities=agent.responsibilities(params, seed=seed),
+            tasks={name: described[name] for name in names},
         )
         return display.plot()
 

@@ -76,6 +76,21 @@ class TaskFamily(Protocol):
         ...
 
 
+def checked_family(name: str, family: Any) -> TaskFamily:
+    """Return a family of tasks, or say what is wrong with it."""
+    if not isinstance(family, TaskFamily):
+        raise ValueError(
+            f"`{name}` must be a family of tasks with `env`, `draw` and `describe`, such as a "
+            f"ParameterFamily, but got {family!r}."
+        )
+    return family
+
+
+def family_name(family: TaskFamily) -> str:
+    """Return what a family and its environment are called."""
+    return f"{type(family).__name__} of {type(family.env).__name__}"
+
+
 @dataclasses.dataclass(frozen=True)
 class ParameterFamily:
     """Tasks whose parameters are drawn independently of each other.

@@ -1,0 +1,80 @@
+"""What the agents that we compare with share: settings, iterations, new tasks."""
+
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pinfactory import settings as check
+from pinfactory.callbacks import Callbacks
+from pinfactory.core.hierarchy import pick
+from pinfactory.core.training import Run, Steps
+from pinfactory.rl.base import Agent
+from pinfactory.rl.meta import TaskFamily
+from pinfactory.rl.meta.families import family_name
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class TaskBaseline(Agent):
+    """An agent that learns from a family of tasks; subclasses describe its parameters."""
+
+    family: TaskFamily = field(kw_only=False)
+    hidden: tuple[int, ...] = (64, 64)
+    n_tasks: int = 64
+    n_steps: int = 128
+    learning_rate: float = 1e-3
+    tensorboard_log: str | Path | None = None
+    verbose: bool = False
+    seed: int = 0
+
+    @abstractmethod
+    def _build(self) -> tuple[Steps, Any]:
+        """Return the learner, and the state before the first iteration."""
+
+    @abstractmethod
+    def _data(self, run: Run) -> Any:
+        """Return what the next iteration learns from."""
+
+    def __post_init__(self) -> None:
+        self.history_ = []
+        self._random = np.random.default_rng(self.seed)
+        learner, initial = self._build()
+        self._learner: Any = learner
+        self._run: Run = self._start_run(initial)
+
+    @property
+    def state_(self) -> Any:
+        """All that has been learned."""
+        return pick(self._run.state, 0)
+
+    @property
+    def num_timesteps(self) -> int:
+        """Environment steps taken."""
+        return int(self._run.step) * self.n_tasks * self.n_steps
+
+    def learn(
+        self, iterations: int, callbacks: Callbacks = None, *, progress_bar: bool = False
+    ) -> Any:
+        """Meta-learn for so many more iterations; callbacks as of `MetaSpecialistAgent.learn`."""
+        last = int(self._run.step) + check.integer("iterations", iterations, 1)
+        self._go_on(
+            self._learner,
+            self._run,
+            self._data,
+            until=lambda run: last,
+            callbacks=callbacks,
+            progress_bar=progress_bar,
+        )
+        return self
+
+    def _new_tasks(
+        self, tasks: TaskFamily | None, n_tasks: int, seed: int
+    ) -> tuple[TaskFamily, Any]:
+        """Return the family to evaluate in, and the parameters of tasks drawn from it."""
+        family = self.family if tasks is None else tasks
+        return family, family.draw(np.random.default_rng([self.seed, 1, seed]), n_tasks)
+
+    def _subject(self) -> str:
+        return family_name(self.family)
