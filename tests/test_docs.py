@@ -21,10 +21,6 @@ PAGES = [
     if "```python" in page.read_text(encoding="utf-8") and "notes" not in page.parts
 ]
 QUICK = ("README.md", "docs/idea.md", "docs/extending.md")
-NOT_RUN = {
-    "docs/guide/omniglot.md": "needs the archives, and hours",
-    "docs/scaling.md": "processes import their function from a file",
-}
 NAME = attrgetter("stem")
 SLOW = [pytest.param(page, marks=pytest.mark.slow) for page in PAGES if page not in QUICK]
 
@@ -41,8 +37,6 @@ def test_the_table_of_equations_has_all_thirty_in_order():
 
 @pytest.mark.parametrize("page", [*QUICK, *SLOW])
 def test_the_code_of_a_page_runs_and_prints_what_the_page_shows(page, tmp_path, monkeypatch):
-    if page in NOT_RUN:
-        pytest.skip(NOT_RUN[page])
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "agg")
     text = (ROOT / page).read_text(encoding="utf-8")
