@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test test-slow coverage test-lowest lint format bench docs numbers clean
+.PHONY: run test test-slow coverage test-lowest lint format bench docs notebooks numbers words clean
 
 # `make run SEEDS=1` is the smallest there is.
 run: $(VENV)/.run
@@ -17,8 +17,10 @@ PYTEST := $(BIN)/pytest -n 2 --dist loadfile
 test: lint
 	$(PYTEST)
 
+# Slow tests compute more than they compile: with the compiler's effort that users have.
+test-slow: export XLA_FLAGS = --xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false
 test-slow: $(VENV)/.dev
-	$(BIN)/pytest -n 2 -m slow
+	$(BIN)/pytest -n 2 --dist worksteal -m slow
 
 # Tracing every line takes a good part of the time of all tests.
 coverage: $(VENV)/.dev
@@ -52,6 +54,14 @@ docs: $(VENV)/.docs
 # Which result each number of README and docs comes from, and which come from none.
 numbers:
 	$(PYTHON) tools/docs_numbers.py
+
+# Words, executed blocks and pages without an example.
+words:
+	$(PYTHON) tools/docs_words.py --most 1200
+
+# The pages of docs/notebooks as notebooks.
+notebooks:
+	$(PYTHON) tools/notebooks.py
 
 clean:
 	rm -rf $(VENV) .venv-lowest out docs/_build .mypy_cache .ruff_cache .pytest_cache .coverage*

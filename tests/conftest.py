@@ -4,9 +4,10 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-# Tests compile much and compute little: programs that compile fast beat fast programs.
+# Tests compile much and compute little: programs that compile fast beat fast programs. The slow
+# tests compute as users do.
 os.environ.setdefault(
-    "XLA_FLAGS", "--xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false"
+    "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 )
 # Workers, the processes they start and the next run share what one has compiled.
 os.environ.setdefault(
@@ -17,6 +18,7 @@ os.environ.setdefault(
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 from sklearn.datasets import make_blobs, make_circles
@@ -27,6 +29,12 @@ from pinfactory.core.learning import Data
 from pinfactory.environment import enable_compilation_cache
 
 enable_compilation_cache()
+
+
+@pytest.fixture
+def types_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As users have it, for values of wrong types that are handed over on purpose."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 @pytest.fixture

@@ -1,12 +1,16 @@
 """What the pages say is true: names exist, code runs and prints what is shown."""
 
+import json
 import pkgutil
 import re
 import warnings
+from operator import attrgetter
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pytest
+from docs_words import count
+from notebooks import notebook
 from run_pages import run_page
 
 ROOT = Path(__file__).parents[1]
@@ -19,9 +23,9 @@ PAGES = [
 QUICK = ("README.md", "docs/idea.md", "docs/extending.md")
 NOT_RUN = {
     "docs/guide/omniglot.md": "needs the archives, and hours",
-    "docs/guide/reproduce.md": "an outline of a file",
     "docs/scaling.md": "processes import their function from a file",
 }
+NAME = attrgetter("stem")
 SLOW = [pytest.param(page, marks=pytest.mark.slow) for page in PAGES if page not in QUICK]
 
 
@@ -62,3 +66,37 @@ def test_the_worked_example_of_a_new_setting_is_short():
         re.DOTALL,
     )
     assert len(code.splitlines()) <= 60
+
+
+def test_a_block_that_is_a_file_is_written_and_can_be_imported(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = (
+        "```python\n# file: part.py\nn = 3\n```\n\n```python\nimport part\n\nprint(part.n)\n```\n"
+    )
+    shown = page + "\n```text\n3\n```\n"
+    assert run_page(page + "\n```text\n```\n") == shown
+    assert run_page(shown.replace("n = 3", "n = 4")) == shown.replace("3", "4")
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "guide").glob("*.md")), ids=NAME)
+def test_a_guide_has_no_more_than_1200_words(page):
+    words, _, _ = count(page.read_text(encoding="utf-8"))
+    assert 100 < words <= 1200
+
+
+@pytest.mark.parametrize(
+    "page",
+    [p for p in (ROOT / "docs" / "notebooks").glob("*.md") if p.stem != "index"],
+    ids=NAME,
+)
+def test_a_notebook_has_the_cells_of_its_page_and_is_up_to_date(page):
+    made = notebook(page.read_text(encoding="utf-8"))
+    assert page.with_suffix(".ipynb").read_text(encoding="utf-8") == made
+    cells = json.loads(made)["cells"]
+    blocks = page.read_text(encoding="utf-8").count("```python")
+    assert sum(cell["cell_type"] == "code" for cell in cells) == blocks > 2
+
+
+def test_words_and_blocks_are_counted():
+    page = "# Two words\n\n```python\na = 1\n```\n\n```text\n1\n```\n\n```console\n$ ls\n```\nthree"
+    assert count(page) == (3, 1, 2)

@@ -1,7 +1,6 @@
 """Laws that hold for every learner of the library."""
 
 import math
-from contextlib import contextmanager
 
 import jax
 import numpy as np
@@ -111,24 +110,10 @@ def test_a_checkpoint_ends_where_an_unbroken_training_does_and_refuses_others(na
         facade.fit(facade.make(**{facade.seed: 1}), checkpoint=path)
 
 
-@contextmanager
-def strict_rank():
-    with jax.numpy_rank_promotion("raise"):
-        yield
-
-
-GUESTS = {
-    "x64": lambda: jax.enable_x64(True),
-    "debug_nans": lambda: jax.debug_nans(True),
-    "rank_promotion": strict_rank,
-}
-
-
-@pytest.mark.parametrize("guest", GUESTS)
 @every
-def test_a_process_may_have_settings_of_its_own(name, guest):
+def test_a_process_may_have_settings_of_its_own(name):
     facade, expected = FACADES[name], FACADES[name].answer(fitted(name))
-    with GUESTS[guest]():
+    with jax.enable_x64(True), jax.debug_nans(True), jax.numpy_rank_promotion("raise"):
         learner = facade.fit(facade.make())
         answer = facade.answer(learner)
         assert learner.information_.selector >= 0.0

@@ -42,3 +42,28 @@ def test_layers_of_equal_shape_start_with_different_weights():
 def test_networks_can_be_pickled(activation):
     network = networks.mlp(3, 2, (5,), activation, key=jax.random.key(0))
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(network))(X), network(X))
+
+
+def test_sizes_add_up_to_the_limit_and_not_beyond():
+    with networks.limited_size(100):
+        networks.reserve(6, 10)
+        networks.reserve(40)
+        with pytest.raises(networks.AllocationError, match=r"\(1,\)"):
+            networks.reserve(1)
+
+
+def test_small_arrays_and_impossible_shapes_count_for_something():
+    with networks.limited_size(2 * networks.SMALLEST):
+        networks.reserve(0, 10)
+        networks.reserve(-5, 1000)
+        with pytest.raises(networks.AllocationError):
+            networks.reserve()
+
+
+def test_without_a_limit_nothing_is_counted_and_limits_nest():
+    networks.reserve(10**30)
+    with networks.limited_size(1000):
+        with networks.limited_size(50), pytest.raises(networks.AllocationError):
+            networks.reserve(60)
+        networks.reserve(1000)
+    networks.reserve(10**30)

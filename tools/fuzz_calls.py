@@ -4,8 +4,8 @@ Hypothesis draws the calls: a learner with one or two other settings, a `fit` on
 question to a fitted learner with altered data. Every call must end in a documented error
 (`ValueError`, `TypeError` or `FloatingPointError`, after which the learner is what it was before)
 or in right answers: finite, responsibilities that sum to one, information within its bounds.
-Whatever else happens (another error, NaN, more than 1 GB more, more than a minute) is printed with
-the call, and the exit code is 1.
+Whatever else happens (another error, NaN, more than 1 GB more, more than a minute of computing) is
+printed with the call, and the exit code is 1.
 """
 
 import argparse

@@ -2,8 +2,8 @@
 
 `FOLDER` holds the files of `tools/model_files.py`. Every altered file must be refused with a
 `ModelFileError`, or load as a model that answers with finite numbers or a `ValueError` or
-`TypeError`. Whatever else happens (another error, NaN, more than 1 GB, more than a minute) is
-printed with the seed of the file, and the exit code is 1.
+`TypeError`. Whatever else happens (another error, NaN, more than 1 GB, more than a minute of
+computing) is printed with the seed of the file, and the exit code is 1.
 """
 
 import argparse
@@ -195,18 +195,21 @@ def megabytes() -> int:
 
 @contextlib.contextmanager
 def time_limit(seconds: int) -> Iterator[None]:
-    """Raise TimeoutError if what happens inside takes longer."""
+    """Raise TimeoutError if what happens inside takes longer, in time of the processor.
+
+    On a machine that is busy with other things everything takes longer.
+    """
 
     def stop(*_: Any) -> None:
         raise TimeoutError
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(seconds)
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def fuzz(kind: str, content: bytes, seeds: range) -> Iterator[tuple[int, Outcome]]:

@@ -1,7 +1,8 @@
 """Run the code of pages and compare what it prints: `python tools/run_pages.py [--write] PAGE …`.
 
 The Python blocks of a page run one after the other in one namespace. A block of kind `text` right
-below one is what that block has to print; `--write` fills it in.
+below one is what that block has to print; `--write` fills it in. A block whose first line is
+`# file: name.py` is written to that file, from which later blocks import, and is not run.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import os
 import re
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 BLOCK = re.compile(
@@ -19,19 +21,40 @@ BLOCK = re.compile(
 )
 
 
+FILE = re.compile(r"# file: (\w+\.py)\n")
+
+
 def run_page(text: str) -> str:
     """Return the page with what its blocks really print, where it shows what they print."""
     namespace: dict[str, object] = {}
 
     def run(found: re.Match[str]) -> str:
         printed = io.StringIO()
+        if file := FILE.match(found["code"]):
+            Path(file[1]).write_text(found["code"], encoding="utf-8")
+            return found[0]
         with contextlib.redirect_stdout(printed):
             exec(compile(found["code"], "<block of a page>", "exec"), namespace)
         if found["gap"] is None:
             return found[0]
         return f"```python\n{found['code']}```\n\n```text\n{printed.getvalue()}```\n"
 
-    return BLOCK.sub(run, text)
+    with imports_from_here():
+        return BLOCK.sub(run, text)
+
+
+@contextlib.contextmanager
+def imports_from_here() -> Iterator[None]:
+    """Let modules of the working directory be imported, and forget them afterwards."""
+    here = os.getcwd()
+    sys.path.insert(0, here)
+    try:
+        yield
+    finally:
+        sys.path.remove(here)
+        for name, module in list(sys.modules.items()):
+            if str(getattr(module, "__file__", None)).startswith(here + os.sep):
+                del sys.modules[name]
 
 
 def main() -> int:

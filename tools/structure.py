@@ -29,7 +29,7 @@ LAYERS = (
         "vision",
         "tables",
     ),
-    ("allocation", "environment", "formats"),
+    ("environment", "formats"),
     ("core",),
 )
 LONGEST_FUNCTION, LONGEST_FILE = 60, 300

@@ -18,7 +18,7 @@ All accepted results, a section for each::
     ```{all-results}
     ```
 
-A result that another version has made is shown with that version.
+Below a table, a result that another version has made is named with that version.
 """
 
 from pathlib import Path
@@ -48,12 +48,11 @@ class ResultRole(SphinxRole):
         """Return the number as text."""
         reference, _, style = self.text.partition(" | ")
         try:
-            result, measure = find_measure(read_accepted(_FOLDER), reference)
+            _, measure = find_measure(read_accepted(_FOLDER), reference)
         except ValueError as error:
             message = self.inliner.reporter.error(str(error), line=self.lineno)
             return [self.inliner.problematic(self.rawtext, self.rawtext, message)], [message]
-        text = format_measure(measure, style.strip()) + _made_by(result, self.config.release)
-        return [nodes.Text(text)], []
+        return [nodes.Text(format_measure(measure, style.strip()))], []
 
 
 class ResultsTable(SphinxDirective):
@@ -89,10 +88,20 @@ class AllResults(SphinxDirective):
         for name, result in read_accepted(_FOLDER).items():
             section = nodes.section("", nodes.title("", result["title"]), ids=[name])
             self.state.document.note_implicit_target(section)
-            section += [nodes.paragraph("", text) for text in result["about"].strip().split("\n\n")]
+            section += [_paragraph(text) for text in result["about"].strip().split("\n\n")]
             section += [_table_node(_all_measures(result)), _origin(result, self.config.release)]
             found.append(section)
         return found
+
+
+def _paragraph(text: str) -> nodes.paragraph:
+    """Return a paragraph in which what stands between backticks is code."""
+    parts = text.split("`")
+    kinds = (
+        nodes.Text(part) if n % 2 == 0 else nodes.literal(part, part)
+        for n, part in enumerate(parts)
+    )
+    return nodes.paragraph("", "", *kinds)
 
 
 def _all_measures(result: dict[str, Any]) -> Cells:

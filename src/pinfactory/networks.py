@@ -1,7 +1,10 @@
 """Networks that selectors and experts are made of."""
 
 import itertools
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import Any
 
@@ -11,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from pinfactory.allocation import reserve
 from pinfactory.core.hierarchy import nth_key
 
 Network = Callable[..., Float[Array, "..."]]
@@ -40,7 +42,7 @@ def linear(inputs: int, outputs: int, *, key: Key[Array, ""]) -> Network:
     bound = 1.0 / np.sqrt(inputs)
 
     def draw(leaf: jax.ShapeDtypeStruct) -> Array:
-        return jnp.asarray(random.uniform(-bound, bound, leaf.shape), leaf.dtype)
+        return jax.device_put(random.uniform(-bound, bound, leaf.shape).astype(leaf.dtype))
 
     return jax.tree.map(draw, _shape(inputs, outputs))
 
@@ -117,7 +119,7 @@ class SoftTree(eqx.Module):
         one, other = jax.nn.log_sigmoid(gate), jax.nn.log_sigmoid(-gate)
         return (self.path > 0).astype(gate.dtype) @ one + (self.path < 0).astype(gate.dtype) @ other
 
-    def take_outputs(self, order: Int[np.ndarray, " leaves"]) -> "SoftTree":
+    def take_outputs(self, order: Int[Array, " leaves"]) -> "SoftTree":
         """Return the tree whose leaf m is the old leaf ``order[m]``."""
         return SoftTree(self.weight, self.bias, self.path[order])
 
@@ -195,3 +197,46 @@ def residual_mlp(
     assert isinstance(straight, eqx.nn.Linear)
     assert isinstance(bent, eqx.nn.Sequential)
     return Residual(straight, bent)
+
+
+# ------------------------------------------------------------------------ how large they may be
+
+# Settings that nobody has checked, such as a file's, may ask for more than there is room for.
+# Whatever draws the weights of a network calls `reserve` first.
+
+# An array counts as this many numbers at least: a million empty ones cost time, too.
+SMALLEST = 16
+
+
+class AllocationError(ValueError):
+    """Say that the settings ask for larger arrays than the limit in force allows."""
+
+
+_left: ContextVar[int | None] = ContextVar("_left", default=None)
+
+
+@contextmanager
+def limited_size(n_numbers: int) -> Iterator[None]:
+    """Let arrays of at most `n_numbers` numbers in all be reserved in the block."""
+    token = _left.set(n_numbers)
+    try:
+        yield
+    finally:
+        _left.reset(token)
+
+
+def reserve(*shape: int) -> None:
+    """Count an array of this shape against the limit in force, if there is one.
+
+    Raises
+    ------
+    AllocationError
+        If the limit is exceeded.
+    """
+    left = _left.get()
+    if left is None:
+        return
+    left -= max(SMALLEST, math.prod(shape))
+    if left < 0:
+        raise AllocationError(f"an array of shape {shape} is more than the limit allows")
+    _left.set(left)

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key, PyTree
 
-from pinfactory.allocation import reserve
+from pinfactory.networks import reserve
 
 from .networks import Network, linear, relu
 

@@ -3,6 +3,7 @@ import subprocess
 import sys
 from importlib import import_module
 from importlib.metadata import version
+from pathlib import Path
 
 import numpy as np
 import pandas
@@ -182,3 +183,11 @@ def test_sweep_fits_an_estimator_to_a_table(tmp_path, capsys):
 def test_sweep_refuses_with_a_reason(arguments, message, tmp_path, capsys):
     assert main(["sweep", *arguments, "--out", str(tmp_path)]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_reader_that_has_seen_enough_is_no_error():
+    results = str(Path(__file__).parents[2] / "results")
+    command = [sys.executable, "-m", "pinfactory", "results", "--accepted", results]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert (process.wait(), process.stderr.read()) == (0, b"")

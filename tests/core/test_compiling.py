@@ -70,3 +70,21 @@ def test_a_function_keeps_programs_for_a_few_shapes_only(monkeypatch):
     # All are gone; what is asked again is compiled again.
     assert double(jnp.ones(3)).sum() == 6
     assert counts == [1, 2, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("flags", "options"),
+    [("", {"xla_backend_optimization_level": 1}), ("--xla_backend_optimization_level=3", {})],
+)
+def test_an_effort_of_the_compiler_that_the_process_has_chosen_stands(monkeypatch, flags, options):
+    asked = []
+
+    def jit(function, **settings):
+        asked.append(settings["compiler_options"])
+        return function
+
+    monkeypatch.setenv("XLA_FLAGS", flags)
+    monkeypatch.setattr(compiling.eqx, "filter_jit", jit)
+    monkeypatch.setattr(compiling, "bounded", lambda function: function)
+    compiled(jnp.sin)
+    assert asked == [options]

@@ -17,12 +17,23 @@ from pinfactory.core.utilities import log_likelihood
 X = jnp.asarray(np.random.default_rng(0).normal(size=(12, 3)), jnp.float32)
 Y = jnp.asarray(np.arange(12) % 2)
 LEARNER = Learner(CommitteeLoss(log_likelihood), keep_average=True)
+STEP = eqx.filter_jit(LEARNER.step)
 
 SELECTORS = {
     "linear": lambda key: networks.limited(networks.linear(3, 4, key=key)),
     "mlp": lambda key: networks.mlp(3, 4, (5,), networks.tanh, key=key),
     "tree": lambda key: networks.SoftTree.random(3, 4, key=key),
 }
+
+
+@eqx.filter_jit
+def decide(hierarchy, x):
+    return hierarchy(x)
+
+
+@eqx.filter_jit
+def decide_all(hierarchy):
+    return jax.vmap(hierarchy)(X)
 
 
 def trained(selector, n_available=4):
@@ -37,20 +48,20 @@ def trained(selector, n_available=4):
         path = jnp.asarray(networks.split_paths(range(n_available - 1), 4))
         hierarchy = eqx.tree_at(lambda h: h.selector.path, hierarchy, path)
     hierarchy = eqx.tree_at(lambda h: h.available, hierarchy, jnp.arange(4) < n_available)
-    like = jax.tree.map(lambda leaf: leaf[0], jax.vmap(hierarchy)(X))
+    like = decide(hierarchy, X[0])
     constraints = Constraints(Priors.running(like, 0.9, 0.9), (Fixed(25.0), Fixed(20.0)))
     state = LEARNER.init(hierarchy, constraints, learning_rate=0.1)
     for n in range(3):
-        state, _ = LEARNER.step(jax.random.key(n), state, Data(X, Y, jnp.ones(12)))
+        state, _ = STEP(jax.random.key(n), state, Data(X, Y, jnp.ones(12)))
     return state
 
 
 def shares(state):
-    return np.asarray(jax.vmap(state.model.select)(X).probs)
+    return np.asarray(decide_all(state.model).responsibilities)
 
 
 def answers(state):
-    return np.asarray(jax.vmap(state.model)(X).answers.probs)
+    return np.exp(decide_all(state.model).answers.log_probs)
 
 
 def mixture(state):
@@ -66,8 +77,8 @@ def test_what_was_learned_is_the_same_in_any_order(selector):
     # Training goes on as if nothing had happened: moments and priors have moved as well.
     batch = Data(X, Y, jnp.ones(12))
     for n in range(3):
-        state, before = LEARNER.step(jax.random.key(n), state, batch)
-        moved, after = LEARNER.step(jax.random.key(n), moved, batch)
+        state, before = STEP(jax.random.key(n), state, batch)
+        moved, after = STEP(jax.random.key(n), moved, batch)
         np.testing.assert_allclose(before.objective, after.objective, rtol=1e-5)
     np.testing.assert_allclose(
         shares(moved.averaged()), shares(state.averaged())[:, order], atol=1e-5

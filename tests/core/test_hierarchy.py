@@ -93,3 +93,32 @@ def test_experts_may_answer_with_any_family_and_use_a_key():
     first, again, other = (decide(jax.random.key(seed)) for seed in (0, 0, 3))
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
+
+
+def test_experts_of_the_last_level_are_numbered_through(rng):
+    hierarchy = nested(jax.random.key(0))
+    x = jnp.asarray(rng.normal(size=(5, 2)).astype(np.float32))
+    decision = jax.vmap(hierarchy)(x)
+    flat = decision.flat
+    assert hierarchy.sizes == (2, 3)
+    np.testing.assert_allclose(
+        flat.responsibilities, decision.responsibilities.reshape(5, 6), rtol=1e-6
+    )
+    selected = jax.vmap(hierarchy.select_last)(x)
+    np.testing.assert_allclose(selected.probs, flat.responsibilities, rtol=1e-6)
+    for m in range(6):
+        alone = jax.vmap(hierarchy.last_expert(jnp.asarray(m)))(x)
+        np.testing.assert_allclose(alone.log_probs, flat.answers.log_probs[:, m], rtol=1e-5)
+
+
+def test_an_expert_is_available_if_all_above_it_are():
+    hierarchy = nested(jax.random.key(0))
+    inner = hierarchy.experts.available.at[0, 2].set(False)
+    some = eqx.tree_at(
+        lambda h: (h.available, h.experts.available),
+        hierarchy,
+        (jnp.asarray([True, False]), inner),
+    )
+    assert some.last_available.tolist() == [True, True, False, False, False, False]
+    probs = some.select_last(jnp.ones(2)).probs
+    assert (np.asarray(probs) > 0).tolist() == some.last_available.tolist()

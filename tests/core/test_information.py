@@ -9,9 +9,10 @@ from scipy.stats import norm
 from pinfactory.core import information
 from pinfactory.core.families import Categorical, Gaussian
 from pinfactory.core.hierarchy import Decision
-from pinfactory.core.information import Information, Meter, estimate_information
+from pinfactory.core.information import Information, Meter
 
 measure = jax.jit(information.measure)
+estimate_information = jax.jit(information.estimate_information, static_argnums=2)
 start, update, report = jax.jit(Meter.start), jax.jit(Meter.update), jax.jit(Meter.report)
 
 
@@ -149,7 +150,8 @@ def test_information_is_printed_in_short_and_adds_up_the_levels_of_selection():
     assert information.selector == 0.75
     told = repr(information).splitlines()
     assert told[1].split() == ["selector", "I(X;M)", "0.750"]
-    assert told[2].split() == ["experts", "I(X;Y|M)", "0.333"]
-    assert "1.89 equally busy experts of 2" in told[4]
-    assert told[5].split() == ["I(mass;", "M)", "0.125"]
+    assert [row.split() for row in told[2:4]] == [["level", "1", "0.500"], ["level", "2", "0.250"]]
+    assert told[4].split() == ["experts", "I(X;Y|M)", "0.333"]
+    assert "1.89 equally busy experts of 2" in told[6]
+    assert told[7].split() == ["I(mass;", "M)", "0.125"]
     assert [row.split() for row in told[-2:]] == [["0", "0.333", "0.500"], ["1", "0.667", "0.250"]]

@@ -10,12 +10,11 @@ from scipy.special import softmax
 from scipy.stats import norm
 
 from pinfactory.core.batches import Epochs
-from pinfactory.core.constraints import Constraints, Fixed, Priors
+from pinfactory.core.constraints import Constraints, Fixed, Priors, Schedule
 from pinfactory.core.families import Categorical, Gaussian
 from pinfactory.core.hierarchy import Expert, FamilyExpert, Hierarchy, assemble, stack
 from pinfactory.core.information import marginal
 from pinfactory.core.learning import CommitteeLoss, Data, Learner
-from pinfactory.core.schedules import Schedule
 from pinfactory.core.training import Run, train
 
 
@@ -153,6 +152,32 @@ def test_rows_of_weight_zero_teach_nothing(linear_hierarchy):
     assert eqx.tree_equal(
         after.constraints.priors.stages[1].family, priors.stages[1].family, rtol=1e-6
     )
+
+
+class Noisy(Expert):
+    """An answer that is drawn anew with every key."""
+
+    mean: jax.Array
+
+    def __call__(self, x, *, key=None):
+        return Gaussian(self.mean[None] + jax.random.normal(key, (1,)), jnp.zeros(1))
+
+
+def test_every_row_and_every_step_has_a_key_of_its_own():
+    """A network that is random, as one with dropout is, draws for each row and step anew."""
+    hierarchy = Hierarchy(Table(jnp.zeros((1, 1))), Noisy(jnp.zeros(1)), jnp.ones(1, bool))
+    priors = Priors.running(hierarchy(jnp.asarray(0), key=jax.random.key(0)), 0.9, 0.9)
+    learner = Learner(CommitteeLoss(lambda answer, target: answer.mean[0]))
+    state = learner.init(hierarchy, Constraints(priors, (Fixed(1.0), Fixed(1.0))))
+
+    @eqx.filter_jit
+    def drawn(key, weights):
+        _, info = learner.step(key, state, Data(jnp.zeros(3, int), jnp.zeros(3), weights))
+        return info.utility
+
+    # The same input in three rows, of which one alone counts.
+    draws = [float(drawn(jax.random.key(k), row)) for k in range(2) for row in np.eye(3)]
+    assert len(set(draws)) == 6
 
 
 def test_weight_decay_shrinks_parameters_in_proportion(linear_hierarchy):

@@ -200,7 +200,7 @@ def test_sigint_from_outside_ends_training_in_good_order():
     try:
         assert child.stdout.readline() == "ready\n"
         os.kill(child.pid, signal.SIGINT)
-        output, _ = child.communicate(timeout=60)
+        output, _ = child.communicate(timeout=600)
     finally:
         child.kill()
     assert output == "interrupted True True\n"

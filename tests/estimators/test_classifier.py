@@ -22,7 +22,9 @@ from pinfactory.core.constraints import Scheduled
 from pinfactory.core.hierarchy import pick
 from pinfactory.core.information import measure
 from pinfactory.estimators import committee as committees
-from pinfactory.estimators import fitting
+from pinfactory.estimators import fitting, table_learner
+from pinfactory.estimators.classifier import stratified_order
+from pinfactory.estimators.table import Table, Validation
 
 # Tests share shapes (rows, experts, restarts, batch), so that they share compiled programs.
 SETTINGS = {
@@ -304,8 +306,8 @@ def test_without_held_out_samples_the_best_start_by_the_objective_is_kept(monkey
         seen["found"] = original(*args, **settings)
         return seen["found"]
 
-    original = committees.search
-    monkeypatch.setattr(committees, "search", spy)
+    original = table_learner.search
+    monkeypatch.setattr(table_learner, "search", spy)
     several = quick(n_init=3, start="random").fit(X, Y)
     kept, answers = several.predict_proba(X), []
     for index in range(3):
@@ -364,7 +366,7 @@ def test_folds_tell_when_a_committee_that_learns_from_all_samples_is_best(monkey
 def test_the_way_to_stop_depends_on_how_many_samples_there_are(n, settings, way):
     model = SpecialistClassifier(**settings)
     model.n_features_in_, model.classes_ = 2, np.arange(2)
-    trainer = fitting.Trainer(model, model._problem(), model._train)
+    trainer = model._trainer()
     assert trainer.stopping(n, fitting.Replica(0, 4, *model._resources())) == way
 
 
@@ -531,3 +533,15 @@ def test_a_checkpoint_of_another_fit_is_refused_by_name(tmp_path):
         quick().fit(X[::2], Y[::2], checkpoint=path)
     longer = quick(max_iter=900).fit(X, Y, checkpoint=path)
     assert longer.n_iter_ == 900
+
+
+@pytest.mark.parametrize(("sizes", "n_folds"), [((60, 30), 3), ((30, 30, 30), 3), ((80, 20), 5)])
+def test_every_fold_has_its_share_of_every_class(sizes, n_folds):
+    # Classes that take turns in the order of rows must not end up in a fold each.
+    y = np.repeat(np.arange(len(sizes)), sizes)
+    table = Table(np.zeros((len(y), 1), np.float32), y, np.ones(len(y), np.float32))
+    order = stratified_order(table, np.random.default_rng(0))
+    *folds, _ = Validation.folds(table, order, n_folds).judged_rows
+    for rows in folds:
+        share = np.bincount(y[rows], minlength=len(sizes))
+        np.testing.assert_allclose(share, np.asarray(sizes) / n_folds, atol=1.0)

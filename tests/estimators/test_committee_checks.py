@@ -2,7 +2,6 @@
 
 from unittest import SkipTest
 
-import jaxtyping
 import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
@@ -47,12 +46,6 @@ def run(committee, chosen):
             else:
                 ran.append(name_of(check))
     return ran
-
-
-@pytest.fixture
-def types_unchecked(monkeypatch):
-    """As users have it: some checks hand over values of wrong types on purpose."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 @pytest.mark.usefixtures("types_unchecked")

@@ -179,6 +179,8 @@ def test_student_t_answers_suit_heavy_tails_and_know_their_deviation():
     assert density.sum() * step == pytest.approx(1.0, abs=1e-3)
     variance = np.sum(density * (grid - mean) ** 2) * step
     assert np.sqrt(variance) == pytest.approx(deviation[0], rel=0.01)
+    below = heavy.cdf(np.zeros((8001, 1)), grid)
+    np.testing.assert_allclose(below, step * (np.cumsum(density) - density / 2), atol=2e-3)
     drawn = heavy.sample(np.zeros((8000, 1)))
     assert np.quantile(np.abs(drawn - mean), 0.5) == pytest.approx(
         0.741 * deviation[0] / np.sqrt(2.0), rel=0.05

@@ -1,3 +1,6 @@
+import sys
+from types import SimpleNamespace
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -97,6 +100,21 @@ def test_attributions_add_up_to_the_answers(homes, regressor, classifier):
     best = classifier.predict_proba(frame, routing="best")[:, 1]
     sure = np.abs(total) < 8.0
     np.testing.assert_allclose(total[sure], logit(best[sure]), atol=0.01)
+
+
+def test_attributions_become_an_explanation_of_shap(homes, regressor, monkeypatch):
+    frame, _ = homes
+    made = SimpleNamespace(Explanation=lambda **parts: SimpleNamespace(**parts))
+    monkeypatch.setitem(sys.modules, "shap", made)
+    found = regressor.attributions(frame[:50])
+    explanation = found.to_shap()
+    assert explanation.data.dtype == float  # by which SHAP colours its dots
+    levels = sorted(set(frame["place"][:50]))
+    assert [levels[int(code)] for code in explanation.data[:, 2]] == list(frame["place"][:50])
+    np.testing.assert_array_equal(explanation.data[:, 1], frame["area"][:50])
+    assert explanation.display_data[0].tolist() == found.data[0].tolist()
+    assert explanation.feature_names == ["kind", "area", "place"]
+    np.testing.assert_array_equal(explanation.values, found.values)
 
 
 def test_a_row_is_explained_with_what_would_change_it(homes, regressor, classifier):

@@ -65,8 +65,15 @@ def test_gains_are_paired(table: dict[str, Any]) -> None:
 
 
 def test_the_table_is_drawn(table: dict[str, Any], tmp_path: Path) -> None:
-    omniglot_table.draw(table).savefig(tmp_path / "table.png")
-    assert (tmp_path / "table.png").stat().st_size > 10_000
+    figure = omniglot_table.draw(table)
+    figure.savefig(tmp_path / "table.png")
+    _, after, bits, others = figure.axes
+    for axes, means in ((after, [0.75, 1.0]), (bits, [3.0, 3.0])):
+        line = axes.containers[0].lines[0]
+        assert list(line.get_xdata()) == [1, 16]
+        assert list(line.get_ydata()) == pytest.approx(means)
+    names = [label.get_text() for label in others.get_yticklabels()]
+    assert names == ["MAML", "k-means", "16 experts", "1 expert"]
 
 
 def test_the_paper_preset_has_every_learner_and_both_readings() -> None:
@@ -96,8 +103,11 @@ def test_alphabets_are_assigned_and_drawn(tmp_path: Path) -> None:
     assert len(found["alphabets"]) == 50
     assert found["told"] > found["told_by_chance"]
     assert np.all(np.diff(found["uncertainty"]) >= 0)
-    omniglot_alphabets.draw(results).savefig(tmp_path / "alphabets.png")
-    assert (tmp_path / "alphabets.png").stat().st_size > 10_000
+    figure = omniglot_alphabets.draw(results)
+    figure.savefig(tmp_path / "alphabets.png")
+    drawn = np.asarray(figure.axes[0].images[0].get_array())
+    assert drawn.shape == (50, 4)
+    np.testing.assert_allclose(np.sort(drawn), np.sort(np.asarray(found["shares"])))
 
 
 @needs_archives

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from file_contents import bits, same
 
-from pinfactory.allocation import reserve
+from pinfactory.networks import reserve
 from pinfactory.persistence import (
     DamagedFileError,
     MismatchError,

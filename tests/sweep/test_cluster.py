@@ -37,7 +37,7 @@ class Cluster:
         self._start("scheduler", "--port", "0", "--scheduler-file", folder / "scheduler.json")
         self.workers = [self.add_worker() for _ in range(2)]
         with distributed.Client(scheduler_file=str(folder / "scheduler.json")) as client:
-            client.wait_for_workers(2, timeout=120)
+            client.wait_for_workers(2, timeout=600)
             self.address = client.scheduler.address
 
     def _start(self, what, *options):
@@ -54,7 +54,7 @@ class Cluster:
         return self._processes[-1]
 
     def add_worker(self):
-        options = ("--nthreads", "1", "--no-nanny", "--death-timeout", "60")
+        options = ("--nthreads", "1", "--no-nanny", "--death-timeout", "600")
         return self._start("worker", "--scheduler-file", self._folder / "scheduler.json", *options)
 
     def close(self):
@@ -99,7 +99,7 @@ def test_lost_workers_and_coordinators_cost_no_finished_work(cluster, notes, tmp
     )
     # Both workers are at work: one is killed and a new one comes; what the dead one did goes on
     # there.
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while not all((notes / f"began {n}").exists() for n in (2, 5)):
         assert time.monotonic() < deadline
         assert coordinator.poll() is None

@@ -1,19 +1,14 @@
 """Calls with bad settings and data: a documented error or a right answer."""
 
-import jaxtyping
 import numpy as np
 import pytest
 from fuzz_calls import LEARNERS, Call, fuzz, judge
 
+pytestmark = pytest.mark.usefixtures("types_unchecked")
+
 SLOW = [
     pytest.param(name, marks=pytest.mark.slow) for name in LEARNERS if name != "SpecialistMixture"
 ]
-
-
-@pytest.fixture(autouse=True)
-def types_unchecked(monkeypatch):
-    """As users have it: values of wrong types are handed over on purpose."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 @pytest.mark.parametrize("name", ["SpecialistMixture", *SLOW])

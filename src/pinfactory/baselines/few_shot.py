@@ -15,14 +15,13 @@ from jaxtyping import Array, Float, Key, PyTree
 from sklearn.utils.validation import check_is_fitted
 
 from pinfactory import settings as check
-from pinfactory.allocation import reserve
 from pinfactory.base import Learnable
 from pinfactory.core.batches import Batches, Source
 from pinfactory.core.compiling import bounded
+from pinfactory.core.constraints import Schedule
 from pinfactory.core.families import Categorical
 from pinfactory.core.hierarchy import pick, stack
 from pinfactory.core.learning import Learner, State
-from pinfactory.core.schedules import Schedule
 from pinfactory.core.training import Progress, Run
 from pinfactory.environment import with_library_settings
 from pinfactory.meta.build import headed
@@ -30,6 +29,7 @@ from pinfactory.meta.evaluation import Evaluation, score_tasks, task_score
 from pinfactory.meta.experts import HeadedNetwork
 from pinfactory.meta.source import TaskBatches, TaskSource, image_samples, sample_tasks
 from pinfactory.meta.tasks import Episode, Samples, Tasks
+from pinfactory.networks import reserve
 from pinfactory.vision import FourBlocks, OneBlock
 
 from .adapted import AdaptedBaseline

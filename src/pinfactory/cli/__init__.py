@@ -1,5 +1,6 @@
 """The command `pinfactory`: every function in `COMMANDS` is a subcommand."""
 
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -8,6 +9,7 @@ from importlib.metadata import version
 
 import tyro
 
+from .card import card
 from .compare import compare
 from .curve import curve
 from .density import density
@@ -20,7 +22,10 @@ from .sweep import sweep
 
 COMMANDS: dict[str, Callable[..., int]] = {
     function.__name__: function
-    for function in (fit, predict, explain, compare, curve, density, reproduce, results, sweep)
+    for function in (
+        *(fit, predict, explain, card, compare, curve, density),
+        *(reproduce, results, sweep),
+    )
 }
 
 
@@ -55,6 +60,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
     except SystemExit as stop:  # how tyro ends after --help or a mistyped option
         return int(stop.code or 0)
+    except BrokenPipeError:  # whoever reads the output, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (ValueError, OSError) as error:
         print(f"pinfactory: {error}", file=sys.stderr)
         return 2

@@ -1,24 +1,12 @@
 """The command `pinfactory compare`."""
 
-from pathlib import Path
-from typing import Annotated, Any
-
-import tyro
+from typing import Any
 
 from .fit import make_committee
-from .tables import Kind, Task, print_json, print_table, read_task
+from .tables import Count, Table, Task, print_json, print_table
 
 
-def compare(
-    data: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DATA.csv")],
-    target: Annotated[str, tyro.conf.arg(metavar="COLUMN")],
-    experts: Annotated[int, tyro.conf.arg(metavar="N")] = 8,
-    folds: Annotated[int, tyro.conf.arg(metavar="N")] = 5,
-    kind: Kind = "auto",
-    without: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[COLUMN …]")] = (),
-    seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0,
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
-) -> int:
+def compare(table: Table, folds: Count = 5) -> int:
     """Compare committees with other models of a table, by cross-validation.
 
     A line, a decision tree with as many leaves as there are experts, boosting, and if they are
@@ -26,28 +14,14 @@ def compare(
 
     Parameters
     ----------
-    data
-        A CSV or Parquet file.
-    target
-        The column to predict.
-    experts
-        The most experts there may be.
     folds
         Parts that the rows are divided into.
-    kind
-        Whether the target is numbers or classes; found out by default.
-    without
-        Columns to leave out.
-    seed
-        Source of randomness.
-    json
-        Print JSON.
     """
     if folds < 2:
         raise ValueError(f"--folds must be at least 2, but got {folds}")
-    task = read_task(data, target, kind, without)
-    found = cross_validate(task, experts, folds, seed, progress=not json)
-    if json:
+    task = table.task()
+    found = cross_validate(task, table.experts, folds, table.seed, progress=not table.json)
+    if table.json:
         print_json(found)
         return 0
     measure, error = ("accuracy", "log-loss") if task.classify else ("R²", "mean error")
@@ -58,7 +32,9 @@ def compare(
         score = f"{told['score']:.3f} ± {told['spread']:.3f}"
         rows.append([name, score, f"{told['error']:.4g}", f"{told['terms']:,.0f}"])
         rows[-1] += [rules, bits, f"{told['seconds']:.1f}"]
-    print(f"{data.name}: mean over {folds} folds of {len(task.y):,} rows; ± is between folds\n")
+    print(
+        f"{table.data.name}: mean over {folds} folds of {len(task.y):,} rows; ± is between folds\n"
+    )
     print_table(rows)
     return 0
 

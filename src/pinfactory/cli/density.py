@@ -1,85 +1,121 @@
 """The command `pinfactory density`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
-from .tables import print_json, print_table, read
+from .tables import (
+    Count,
+    DataFile,
+    Flag,
+    Json,
+    Seed,
+    Without,
+    print_json,
+    print_table,
+    read,
+    refuse_unknown,
+)
 
 
 def density(
-    data: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DATA.csv")],
-    experts: Annotated[int, tyro.conf.arg(metavar="N")] = 8,
-    without: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[COLUMN …]")] = (),
-    rows: Annotated[int, tyro.conf.arg(metavar="N")] = 10,
-    seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0,
+    data: DataFile,
+    experts: Count = 8,
+    without: Without = (),
+    categories: Flag = False,
+    rows: Count = 10,
+    seed: Seed = 0,
     out: Annotated[Path, tyro.conf.arg(metavar="MODEL.pin")] = Path("density.pin"),
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+    json: Json = False,
 ) -> int:
-    """Find the groups of a table's numbers, and the rows that are like no other.
+    """Find the groups of a table's rows, and the rows that are like no other.
 
-    Columns of numbers are used, and rows in which all of them are known.
+    Columns of numbers, truths and dates are used; gaps are integrated out.
 
     Parameters
     ----------
-    data
-        A CSV or Parquet file.
     experts
         The most groups there may be.
-    without
-        Columns to leave out.
+    categories
+        Use columns of text as well, an indicator for each category.
     rows
         How many of the most unusual rows to print.
-    seed
-        Source of randomness.
     out
         File for the model.
-    json
-        Print JSON.
     """
-    import numpy as np
-
     from pinfactory import SpecialistMixture
 
     frame = read(data)
-    strange = [name for name in without if name not in frame.columns]
-    if strange:
-        raise ValueError(f"{data} has no column {strange[0]!r}")
-    numbers = frame.drop(columns=list(without)).select_dtypes("number")
-    numbers = numbers.loc[:, numbers.nunique() > 1]
-    known = numbers.dropna()
-    if not len(numbers.columns) or len(known) < 20:
+    refuse_unknown(data, frame, without)
+    used = _used(frame.drop(columns=list(without)), categories)
+    if not len(used.columns) or len(used) < 20:
         raise ValueError(
-            f"{data} must have 20 rows in which all numbers are known, but has {len(known)} with "
-            f"{len(numbers.columns)} columns: leave out columns with gaps by --without"
+            f"{data} must have 20 rows and a column of numbers, but has {len(used)} rows and "
+            f"{len(used.columns)} such columns" + ("" if categories else ": try --categories")
         )
-    mixture = SpecialistMixture(experts, random_state=seed).fit(known)
+    mixture = SpecialistMixture(experts, random_state=seed).fit(used)
     mixture.save(out)
-    log_density = mixture.score_samples(known)
-    order = np.argsort(log_density)[:rows]
-    scale = known.std()
-    far = ((known.iloc[order] - known.mean()) / scale).abs().idxmax(axis=1)
+    found = unusual_rows(mixture, used, rows)
+    log_density = mixture.score(used)
     shares = mixture.information_.responsibility
-    found = [
-        {
-            "row": int(known.index[i]),
-            "log_density": float(log_density[i]),
-            "column": column,
-            "value": float(known[column].iloc[i]),
-        }
-        for i, column in zip(order.tolist(), far, strict=True)
-    ]
     if json:
-        print_json({"shares": shares, "unusual": found, "columns": list(known), "model": out})
+        columns = mixture.encoding_.table()
+        print_json({"shares": shares, "unusual": found, "columns": columns, "model": out})
         return 0
-    print(f"{data.name}: {len(known):,} of {len(frame):,} rows, {len(known.columns)} columns")
+    gaps = int(used.isna().any(axis=1).sum())
+    told = f", {gaps:,} rows with gaps" if gaps else ""
+    print(f"{data.name}: {len(used):,} rows, {len(used.columns)} columns{told}")
     groups = ", ".join(f"{share:.0%}" for share in sorted(shares, reverse=True) if share > 0.001)
-    print(f"groups: {groups}\nmean log-density {log_density.mean():.2f}\n\nThe most unusual rows:")
-    lines = [["row", "log-density", "farthest value"]]
-    for told in found:
-        lines.append([str(told["row"]), f"{told['log_density']:.1f}"])
-        lines[-1].append(f"{told['column']} = {told['value']:.6g}"[:50])
+    print(f"groups: {groups}\nmean log-density {log_density:.2f}\n\nThe most unusual rows:")
+    lines = [["row", "bits", "most surprising, given the rest"]]
+    for row in found:
+        surprise = f"{row['column']} = {row['value']}"[:60]
+        lines.append([str(row["row"]), f"{row['bits']:.1f}", surprise])
     print_table(lines)
-    print(f"\n{out}")
+    print(f"\nbits: less likely than usual among rows with the same values known\n{out}")
     return 0
+
+
+def unusual_rows(mixture: Any, frame: Any, n_rows: int) -> list[dict[str, Any]]:
+    """Return the most surprising rows, and in each the value of least p(value | all others).
+
+    That of a number is taken in deviations of its column, so that columns compare.
+    """
+    import numpy as np
+
+    surprise, encoding = mixture.surprise(frame), mixture.encoding_
+    order = np.argsort(-surprise, kind="stable")[:n_rows]
+    some = frame.iloc[order]
+    numbers, values = encoding.transform(some), encoding.values(some)
+    places = [encoding.places(i) for i, c in enumerate(encoding.columns) if c.kind != "left out"]
+    columns = [column for column in encoding.columns if column.kind != "left out"]
+    log_scale = np.log(np.nanstd(encoding.transform(frame), axis=0) + 1e-12)
+    whole, given = mixture.state_.log_density(numbers), np.full((len(order), len(places)), np.inf)
+    for k, mine in enumerate(places):
+        known = ~np.isnan(numbers[:, mine]).any(axis=1)
+        rest = numbers[known]
+        rest[:, mine] = np.nan
+        others = mixture.state_.log_density(rest) if known.any() else 0.0
+        given[known, k] = whole[known] - others + log_scale[mine].sum()
+    found = []
+    for i, (row, k) in enumerate(zip(order.tolist(), given.argmin(axis=1).tolist(), strict=True)):
+        told = {"column": columns[k].label, "value": columns[k].shown(values[k][i])}
+        found.append({"row": row, "bits": float(surprise[row])} | told)
+    return found
+
+
+def _used(frame: Any, categories: bool) -> Any:
+    """Return the columns that tell rows apart, text only if asked for."""
+    from pinfactory.tables import Encoding
+
+    kinds = {"number", "boolean", "category"} if categories else {"number", "boolean"}
+    kept = [
+        column.name
+        for column in Encoding.learn(frame, keep_gaps=True).columns
+        if (column.kind in kinds or column.part)
+        and column.kind != "left out"
+        # A number that is the same in all rows.
+        and (column.kind != "number" or column.high > column.low)
+    ]
+    return frame[list(dict.fromkeys(kept))]

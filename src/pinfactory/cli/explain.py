@@ -7,30 +7,26 @@ from typing import Annotated
 
 import tyro
 
-from .tables import load_model, print_json, read
+from .tables import Flag, Json, ModelFile, load_model, print_json, read
 
 
 def explain(
-    model: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL.pin")],
+    model: ModelFile,
     data: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[DATA.csv]")] = None,
     row: Annotated[int | None, tyro.conf.arg(metavar="N")] = None,
-    columns: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+    columns: Flag = False,
+    json: Json = False,
 ) -> int:
     """Print the rules of a model, or why it answers to a row as it does.
 
     Parameters
     ----------
-    model
-        What `pinfactory fit` has written.
     data
         The table that `--row` counts the rows of.
     row
         Which row to explain, the first being 0.
     columns
         Print what was done to each column.
-    json
-        Print JSON.
     """
     committee = load_model(model)
     if row is not None:

@@ -8,68 +8,53 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from .tables import Kind, Task, print_json, print_table, read_task
+from .tables import Table, Task, print_json, print_table
 
 if TYPE_CHECKING:
     from pinfactory.report import Judgement
 
 
 def fit(
-    data: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DATA.csv")],
-    target: Annotated[str, tyro.conf.arg(metavar="COLUMN")],
-    experts: Annotated[int, tyro.conf.arg(metavar="N")] = 8,
+    table: Table,
     bits: Annotated[float | None, tyro.conf.arg(metavar="BITS")] = None,
-    kind: Kind = "auto",
-    without: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[COLUMN …]")] = (),
     holdout: Annotated[float, tyro.conf.arg(metavar="SHARE")] = 0.2,
-    seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0,
     out: Path = Path("."),
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
 ) -> int:
-    """Fit a committee to a table; write model.pin, and report.html to show.
+    """Fit a committee to a table; write model.pin, report.html to show, and card.md.
 
     Parameters
     ----------
-    data
-        A CSV or Parquet file.
-    target
-        The column to predict.
-    experts
-        The most experts there may be.
     bits
         What the selector may process for each row, in bits; as much as pays by default.
-    kind
-        Whether the target is numbers or classes; found out by default.
-    without
-        Columns to leave out, such as those that are known only afterwards.
     holdout
         Share of the rows that the model is judged by and does not learn from.
-    seed
-        Source of randomness.
     out
-        Folder for model.pin and report.html; made if it is not there.
-    json
-        Print the result as JSON.
+        Folder for the three files; made if it is not there.
     """
     if not 0.0 < holdout < 0.9:
         raise ValueError(f"--holdout must be above 0 and below 0.9, but got {holdout}")
-    task = read_task(data, target, kind, without)
+    task = table.task()
+    from pinfactory.estimators.card import model_card
     from pinfactory.report import write_model_page
 
     start = time.process_time()
     committee, judged, held_out = fit_and_judge(
-        task, experts, bits, holdout, seed, progress=not json
+        task, table.experts, bits, holdout, table.seed, progress=not table.json
     )
     seconds = time.process_time() - start
     out.mkdir(parents=True, exist_ok=True)
-    model, page = out / "model.pin", out / "report.html"
-    committee.save(model)
-    write_model_page(page, committee, *held_out, judged, source=data.name, notes=task.notes)
-    if json:
-        print_json(_told(committee, judged, task, seconds) | {"model": model, "report": page})
+    written = {"model": out / "model.pin", "report": out / "report.html", "card": out / "card.md"}
+    committee.save(written["model"])
+    told: dict[str, Any] = {"source": table.data.name, "notes": task.notes}
+    write_model_page(written["report"], committee, *held_out, judged, **told)
+    peers = [(j.name, j.score, j.error) for j in judged[1:]]
+    card = model_card(committee, *held_out, peers=peers, **told)
+    written["card"].write_text(card, encoding="utf-8")
+    if table.json:
+        print_json(_told(committee, judged, task, seconds) | written)
         return 0
-    _print(committee, judged, task, data, len(held_out[0]))
-    print(f"\n{model}  {page}")
+    _print(committee, judged, task, table.data, len(held_out[0]))
+    print(f"\n{'  '.join(map(str, written.values()))}")
     return 0
 
 

@@ -6,27 +6,23 @@ from typing import Annotated, Any
 
 import tyro
 
-from .tables import load_model, print_json, read
+from .tables import Json, ModelFile, load_model, print_json, read
 
 
 def predict(
-    model: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL.pin")],
+    model: ModelFile,
     data: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="NEW.csv")],
     out: Annotated[Path | None, tyro.conf.arg(metavar="FILE.csv")] = None,
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+    json: Json = False,
 ) -> int:
     """Predict the rows of a table, and say who decided.
 
     Parameters
     ----------
-    model
-        What `pinfactory fit` has written.
     data
         A CSV or Parquet file with the columns of the table that the model was fitted to.
     out
         File for the predictions, CSV or Parquet; printed by default.
-    json
-        Print the predictions as JSON.
     """
     from pinfactory.tables import write_frame
 

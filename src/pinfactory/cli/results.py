@@ -86,4 +86,7 @@ def _print_changes(changes: "list[Change]") -> None:
     for change in changes:
         new = number(change.new) + ("" if change.spread is None else f" ± {number(change.spread)}")
         old = "" if change.verdict == "" else f"was {number(change.old)}"
-        print(f"  {change.name:<40.40}{new:>17.17}{old:>12.12}{change.verdict:>8}".rstrip())
+        *first, last = textwrap.wrap(change.name, 39, subsequent_indent="  ")
+        for line in first:
+            print(f"  {line}")
+        print(f"  {last:<40}{new:>17.17}{old:>12.12}{change.verdict:>8}".rstrip())

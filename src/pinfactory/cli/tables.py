@@ -1,12 +1,61 @@
 """What the commands about tables share: reading, checking, and printing."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
+import tyro
 
 Kind = Literal["auto", "numbers", "classes"]
+
+# Parameters that several commands have, with their help.
+DataFile = Annotated[
+    Path,
+    tyro.conf.Positional,
+    tyro.conf.arg(metavar="DATA.csv", help="A CSV or Parquet file."),
+]
+ModelFile = Annotated[
+    Path,
+    tyro.conf.Positional,
+    tyro.conf.arg(metavar="MODEL.pin", help="What `pinfactory fit` has written."),
+]
+Without = Annotated[
+    tuple[str, ...],
+    tyro.conf.arg(
+        metavar="[COLUMN …]",
+        help="Columns to leave out, such as those that are known only afterwards.",
+    ),
+]
+Count = Annotated[int, tyro.conf.arg(metavar="N")]
+Seed = Annotated[int, tyro.conf.arg(metavar="N", help="Source of randomness.")]
+Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+Json = Annotated[Flag, tyro.conf.arg(help="Print JSON.")]
+
+
+@dataclass(frozen=True)
+class TableArguments:
+    """A table, what is to be predicted, and how the result is shown."""
+
+    data: DataFile
+    target: Annotated[str, tyro.conf.arg(metavar="COLUMN", help="The column to predict.")]
+    experts: Annotated[int, tyro.conf.arg(metavar="N", help="The most experts there may be.")] = 8
+    kind: Annotated[
+        Kind,
+        tyro.conf.arg(help="Whether the target is numbers or classes; found out by default."),
+    ] = "auto"
+    without: Without = ()
+    seed: Seed = 0
+    json: Json = False
+
+    def task(self) -> "Task":
+        """Read the table."""
+        return read_task(self.data, self.target, self.kind, self.without)
+
+
+# The arguments stand beside those of a command itself, without a name before them.
+Table = Annotated[TableArguments, tyro.conf.arg(name="")]
 
 
 class Task(NamedTuple):
@@ -33,10 +82,7 @@ class Task(NamedTuple):
 def read_task(path: Path, target: str, kind: Kind = "auto", without: tuple[str, ...] = ()) -> Task:
     """Read a table and find out what kind of problem it is."""
     frame, notes = read(path), []
-    names = list(frame.columns)
-    for name in (target, *without):
-        if name not in names:
-            raise ValueError(f"{path} has no column {name!r}; it has {_listed(names)}")
+    refuse_unknown(path, frame, (target, *without))
     gone = int(frame[target].isna().sum())
     if gone:
         told = "1 row" if gone == 1 else f"{gone:,} rows"
@@ -55,8 +101,8 @@ def read_task(path: Path, target: str, kind: Kind = "auto", without: tuple[str, 
         y = y.astype(float)
         if not np.isfinite(y).all():
             raise ValueError(f"{target!r} must hold finite numbers")
-    elif y.dtype.kind not in "iub":
-        y = y.astype(str).astype(object)
+    else:
+        y = labels(y)
     if y.nunique() < 2:
         raise ValueError(f"{target!r} must differ between rows, but is always {y.iloc[0]!r}")
     if classify and y.nunique() > max(20, len(y) // 10):
@@ -64,6 +110,20 @@ def read_task(path: Path, target: str, kind: Kind = "auto", without: tuple[str, 
             f"{target!r} has {y.nunique():,} different values in {len(y):,} rows: too many classes"
         )
     return Task(frame, y, classify, notes)
+
+
+def labels(y: Any) -> Any:
+    """Return classes as a committee takes them: whole numbers and truths, all others as text."""
+    return y if y.dtype.kind in "iub" else y.astype(str).astype(object)
+
+
+def refuse_unknown(path: Path, frame: Any, names: tuple[str, ...]) -> None:
+    """Refuse columns that a table does not have, by name."""
+    for name in names:
+        if name not in frame.columns:
+            raise ValueError(
+                f"{path} has no column {name!r}; it has {_listed(list(frame.columns))}"
+            )
 
 
 def read(path: Path) -> Any:
@@ -87,7 +147,7 @@ def load_model(path: Path) -> Any:
         model = load(path)
     except ModelFileError as error:
         raise ValueError(str(error)) from error
-    if not hasattr(model, "encoding_"):
+    if not hasattr(model, "rules_"):
         raise ValueError(f"{path} must hold a committee fitted on a table, but is another model")
     return model
 

@@ -1,4 +1,4 @@
-"""Which rows each step sees: every row once per epoch, in a new order each time.
+"""Which rows each step sees: every row once per epoch, in a new order each time; padded lengths.
 
 The order is drawn by NumPy on the host. Random numbers inside a compiled loop would cost more
 than the rest of a small model's step, and seconds to compile.
@@ -92,3 +92,20 @@ def shuffled(
     keys |= np.arange(n_rows, dtype=word)
     keys.sort(axis=1)
     return (keys & word(2**n_bits - 1)).astype(np.int32)
+
+
+def padded_length(n_rows: int) -> int:
+    """Return the next of the lengths 64, 96, 128, 192, 256, …: at most half as long again."""
+    length = 64
+    while length < n_rows:
+        length = length * 3 // 2 if length & (length - 1) == 0 else length * 4 // 3
+    return length
+
+
+def padded(array: np.ndarray, length: int) -> np.ndarray:
+    """Append rows of zeros."""
+    if len(array) == length:
+        return array
+    result = np.zeros((length, *array.shape[1:]), array.dtype)
+    result[: len(array)] = array
+    return result

@@ -5,6 +5,7 @@ from: fixed, scheduled, or a budget in bits.
 """
 
 from abc import abstractmethod
+from typing import Literal
 
 import equinox as eqx
 import jax
@@ -13,9 +14,41 @@ from jaxtyping import Array, Float, Int
 
 from .families import Categorical, Family
 from .hierarchy import Decision
-from .schedules import Schedule, Shape
 
 LOG_2 = 0.6931471805599453
+Shape = Literal["linear", "exponential", "cosine"]
+
+
+class Schedule(eqx.Module):
+    """A number that moves from `start` to `end` within `steps` steps and stays there.
+
+    Optax has these shapes too, but decides some of its branches in Python, which rules out
+    schedules whose ends differ between replicas of one compiled program.
+    """
+
+    start: Float[Array, ""] = eqx.field(converter=jnp.asarray)
+    end: Float[Array, ""] = eqx.field(converter=jnp.asarray)
+    steps: Float[Array, ""] = eqx.field(converter=jnp.asarray)
+    shape: Shape = eqx.field(static=True, default="linear")
+
+    @classmethod
+    def constant(cls, value: Float[Array, ""] | float) -> "Schedule":
+        """Return the same number at every step."""
+        return cls(jnp.asarray(value), jnp.asarray(value), jnp.asarray(1.0))
+
+    @classmethod
+    def cosine_decay(cls, value: Float[Array, ""] | float, steps: float | int) -> "Schedule":
+        """Fall to zero along a half cosine."""
+        return cls(jnp.asarray(value), jnp.asarray(0.0), jnp.asarray(float(steps)), "cosine")
+
+    def __call__(self, step: Int[Array, ""]) -> Float[Array, ""]:
+        """Return the number at a step."""
+        done = jnp.clip(step / self.steps, 0.0, 1.0)
+        if self.shape == "exponential":
+            return self.start * (self.end / self.start) ** done
+        if self.shape == "cosine":
+            done = 0.5 * (1.0 - jnp.cos(jnp.pi * done))
+        return self.start + (self.end - self.start) * done
 
 
 class Prior(eqx.Module):
@@ -216,6 +249,11 @@ class Constraints(eqx.Module):
     def betas(self) -> tuple[Float[Array, ""], ...]:
         """β of every stage."""
         return tuple(resource.beta for resource in self.resources)
+
+    @property
+    def has_budget(self) -> bool:
+        """Whether a stage has a budget in bits."""
+        return any(isinstance(resource, Budget) for resource in self.resources)
 
 
 def _uniform(family: Family) -> Family:

@@ -20,6 +20,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, Key, PyTree
 
+from .compiling import compiled
 from .constraints import Constraints, Prior, Priors
 from .families import Categorical
 from .hierarchy import Hierarchy
@@ -27,6 +28,7 @@ from .learning import State
 
 Selector = TypeVar("Selector")
 Places = Int[np.ndarray, " m"]
+Order = Int[Array, " m"]
 
 LOG_2 = float(np.log(2.0))
 # Takes the place of a share of nothing, whose logarithm is infinite.
@@ -37,7 +39,7 @@ def reorder(state: State[Hierarchy], order: Places) -> State[Hierarchy]:
     """Put expert ``order[m]`` in place m."""
     if sorted(order.tolist()) != list(range(len(state.model.available))):
         raise ValueError(f"`order` must name every expert once, but got {order.tolist()}.")
-    return _taken(state, order)
+    return _taken(state, jnp.asarray(order))
 
 
 def order_by_share(state: State[Hierarchy], share: Float[np.ndarray, " m"]) -> State[Hierarchy]:
@@ -70,7 +72,7 @@ def split(
     place = int(free[0])
     order = np.arange(len(available))
     order[place] = expert
-    copied = _switched(_taken(state, order), place, True)
+    copied = _switched(_taken(state, jnp.asarray(order)), place, True)
     selector = separate_outputs(copied.model.selector, expert, place, key, jnp.asarray(scale))
     copied = eqx.tree_at(lambda s: s.model.selector, copied, selector)
     return _with_halved_prior(_with_average(copied), expert, place), place
@@ -103,7 +105,7 @@ def merge(
 # ------------------------------------------------------------------------- outputs of selectors
 
 
-def take_outputs(selector: Selector, order: Places) -> Selector:
+def take_outputs(selector: Selector, order: Order) -> Selector:
     """Return the selector whose output m is the old output ``order[m]``."""
     if hasattr(selector, "take_outputs"):
         return selector.take_outputs(order)
@@ -180,8 +182,12 @@ def _changed(layer: eqx.nn.Linear, change: Callable[[Array], Array]) -> eqx.nn.L
 # ------------------------------------------------------------------------------- whole states
 
 
-def _taken(state: State[Hierarchy], order: Places) -> State[Hierarchy]:
-    """Return the state with the expert ``order[m]`` in every place m."""
+@compiled
+def _taken(state: State[Hierarchy], order: Order) -> State[Hierarchy]:
+    """Return the state with the expert ``order[m]`` in every place m.
+
+    One program: array by array a first fit would compile one for every shape.
+    """
 
     def take(tree: PyTree) -> PyTree:
         return jax.tree.map(lambda leaf: leaf[order] if eqx.is_array(leaf) else leaf, tree)
@@ -219,7 +225,7 @@ def _taken(state: State[Hierarchy], order: Places) -> State[Hierarchy]:
     )
 
 
-def _taken_priors(priors: Priors, order: Places) -> Priors:
+def _taken_priors(priors: Priors, order: Order) -> Priors:
     outermost, *inner = priors.stages
     family = outermost.family
     assert isinstance(family, Categorical)

@@ -1,5 +1,6 @@
 """A selector and its experts as one module: p(m|x), p(y|x,m) and p(y|x)."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -69,6 +70,27 @@ class Decision(eqx.Module):
         """Return p(m|x) of the experts themselves, with one axis for each level of selection."""
         return self.reach[-1]
 
+    @property
+    def log_responsibilities(self) -> Float[Array, "..."]:
+        """The logarithm of `responsibilities`."""
+        log_share = jnp.zeros(())
+        for selection in self.selections:
+            log_share = log_share[..., None] + selection.log_probs
+        return log_share
+
+    @property
+    def flat(self) -> "Decision":
+        """The same with one selection, p(m|x) of all experts of the last level side by side."""
+        levels, batch = len(self.selections), self.selections[0].batch_shape
+        if levels == 1:
+            return self
+
+        def together(leaf: Array) -> Array:
+            return leaf.reshape(*batch, -1, *leaf.shape[len(batch) + levels :])
+
+        selection = Categorical(together(self.log_responsibilities))
+        return Decision((selection,), jax.tree.map(together, self.answers))
+
 
 class Hierarchy(eqx.Module):
     """A selector over experts; the experts may be hierarchies themselves.
@@ -107,6 +129,45 @@ class Hierarchy(eqx.Module):
     def expert(self, m: Int[Array, ""]) -> "Expert | Hierarchy":
         """Return expert m alone; m may be traced."""
         return jax.tree.map(lambda leaf: leaf[m] if eqx.is_array(leaf) else leaf, self.experts)
+
+    # ------------------------------------------ experts of the last level, numbered through
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many experts there are for each selector, from the outermost level on."""
+        own = self.available.shape[-1]
+        return (own, *self.experts.sizes) if isinstance(self.experts, Hierarchy) else (own,)
+
+    @property
+    def last_experts(self) -> Expert:
+        """The experts of the last level; arrays have one leading axis for each level."""
+        inner = self.experts
+        return inner.last_experts if isinstance(inner, Hierarchy) else inner
+
+    @property
+    def last_available(self) -> Bool[Array, " leaves"]:
+        """Which experts of the last level may be chosen."""
+        found, inner = self.available, self.experts
+        while isinstance(inner, Hierarchy):
+            found, inner = found[..., None] & inner.available, inner.experts
+        return found.ravel()
+
+    def select_last(self, x: PyTree[Array]) -> Categorical:
+        """Return p(m|x) of all experts of the last level, without asking any."""
+        selection = self.select(x)
+        if not isinstance(self.experts, Hierarchy):
+            return selection
+        below = eqx.filter_vmap(lambda hierarchy: hierarchy.select_last(x))(self.experts)
+        return Categorical((selection.log_probs[:, None] + below.log_probs).ravel())
+
+    def last_expert(self, m: Int[Array, ""]) -> Expert:
+        """Return expert m of the last level alone; m may be traced."""
+        if not isinstance(self.experts, Hierarchy):
+            return self.expert(m)  # type: ignore[return-value]
+        n_below = math.prod(self.experts.sizes)
+        inner = self.expert(m // n_below)
+        assert isinstance(inner, Hierarchy)
+        return inner.last_expert(m % n_below)
 
 
 def stack(trees: Sequence[Tree]) -> Tree:

@@ -75,6 +75,11 @@ class Information(eqx.Module):
         rows = [
             "Information in bits for each input",
             f"  selector  I(X;M)    {told.selector:8.3f}",
+            *(
+                f"    level {level}           {bits:8.3f}"
+                for level, bits in enumerate(told.selectors, start=1)
+                if len(told.selectors) > 1
+            ),
             f"  experts   I(X;Y|M)  {told.experts:8.3f}",
             f"  overall   I(X;Y)    {told.overall:8.3f}",
             f"  as many as {told.effective_experts:.2f} equally busy experts of {len(share)}",

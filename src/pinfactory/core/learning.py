@@ -16,12 +16,11 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, Key, PyTree
 
-from .constraints import Constraints
+from .constraints import Constraints, Schedule
 from .families import Family
 from .hierarchy import Hierarchy
 from .information import BITS_PER_NAT
 from .objective import Expectation, Objective, evaluate, gain_of_hindsight
-from .schedules import Schedule
 
 Model = TypeVar("Model")
 # E_{p(y|x,m)}[U] of one answer for one target
@@ -134,13 +133,13 @@ class Learner(eqx.Module):
         weight_decay: Float[Array, ""] | float = 0.0,
     ) -> State[Model]:
         """Return the state before the first step."""
-        parameters, _ = ravel_pytree(_parameters(model))
+        parameters, optimiser = _beginning(self.optimiser, _parameters(model))
         if not isinstance(learning_rate, Schedule):
             learning_rate = Schedule.constant(learning_rate)
         return State(
             model,
             constraints,
-            self.optimiser.init(parameters),
+            optimiser,
             parameters if self.keep_average else None,
             jnp.asarray(0),
             learning_rate,
@@ -225,6 +224,15 @@ def expected_utilities(
     for _ in answers.batch_shape[1:]:
         one_input = jax.vmap(one_input, in_axes=(0, None))
     return jax.vmap(one_input)(answers, target)
+
+
+@eqx.filter_jit
+def _beginning(
+    optimiser: optax.GradientTransformation, tree: PyTree[Array]
+) -> tuple[Float[Array, " parameters"], optax.OptState]:
+    """Return all arrays as one vector, and the state of the optimiser before the first step."""
+    parameters, _ = ravel_pytree(tree)
+    return parameters, optimiser.init(parameters)
 
 
 def _joined(tree: PyTree[Array]) -> Float[Array, " parameters"]:

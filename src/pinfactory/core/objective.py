@@ -69,12 +69,9 @@ def gain_of_hindsight(decision: Decision, utility: Float[Array, "n ..."]) -> Flo
     having seen the truth. With the log-likelihood as utility J plus this gain is the
     log-likelihood of the mixture minus the price of information.
     """
-    log_share = jnp.zeros(())
-    for selection in decision.selections:
-        log_share = log_share[..., None] + selection.log_probs
     axes = tuple(range(1, utility.ndim))
     expected = jnp.sum(decision.responsibilities * utility, axis=axes)
-    return logsumexp(log_share + utility, axis=axes) - expected
+    return logsumexp(decision.log_responsibilities + utility, axis=axes) - expected
 
 
 def sampled_objective(

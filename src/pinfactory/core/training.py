@@ -5,7 +5,7 @@ no file and no screen.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -59,18 +59,7 @@ class Best(eqx.Module, Generic[State]):
         self, score: Float[Array, " replicas"], state: State, step: Int[Array, ""] | int = 0
     ) -> "Best[State]":
         """Keep `state` of the replicas that improved."""
-        better = score > self.score
-        kept = jax.tree.map(
-            lambda new, old: _where(better, new, old) if eqx.is_array(new) else new,
-            state,
-            self.state,
-        )
-        return type(self)(
-            jnp.where(better, score, self.score),
-            kept,
-            jnp.where(better, step, self.step),
-            jnp.where(better, 0, self.stale + 1),
-        )
+        return _better(self, score, state, jnp.asarray(step))
 
 
 class Run(eqx.Module, Generic[State]):
@@ -127,6 +116,36 @@ class Callback:
 
     def finish(self) -> None:
         """Be told that training has ended, for whatever reason."""
+
+
+# What learners take: a callback, a function of the progress that returns True to stop, or several.
+Callbacks = Callback | Callable[[Progress], Any] | Iterable[Any] | None
+
+
+class FunctionCallback(Callback):
+    """A function of the progress that returns True to stop, as a callback."""
+
+    def __init__(self, function: Callable[[Progress], Any]) -> None:
+        self.function = function
+
+    def chunk(self, progress: Progress, run: Run) -> bool:
+        return bool(self.function(progress))
+
+
+def as_callbacks(callbacks: Any) -> list[Callback]:
+    """Return a list of callbacks from one, several or none."""
+    if callbacks is None:
+        return []
+    if isinstance(callbacks, Callback):
+        return [callbacks]
+    if callable(callbacks):
+        return [FunctionCallback(callbacks)]
+    if not isinstance(callbacks, Iterable):
+        raise TypeError(
+            "`callbacks` must be a Callback, a function of the progress, several of these or None, "
+            f"but got {callbacks!r}."
+        )
+    return [callback for each in callbacks for callback in as_callbacks(each)]
 
 
 @dataclass(frozen=True)
@@ -211,7 +230,7 @@ def train(
         # Always the rows for a full chunk: the last, shorter one is the same program.
         rows = None
         if batches is not None:
-            rows = jax.tree.map(jnp.asarray, batches(seeds, done, chunk))
+            rows = jax.device_put(batches(seeds, done, chunk))
         seen = data(run) if callable(data) else data
         return _chunk(learner, run, seen, rows, min(chunk, steps - done), evaluate)
 
@@ -350,6 +369,25 @@ def _floats(tree: PyTree) -> list[Array]:
     return jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array))
 
 
-def _where(condition: Array, new: Array, old: Array) -> Array:
-    """Choose whole replicas; works for typed keys as well."""
-    return jnp.where(condition.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
+@compiled
+def _better(
+    known: Best[State], score: Float[Array, " replicas"], state: State, step: Int[Array, ""]
+) -> Best[State]:
+    """Return the better of two for each replica.
+
+    One program: array by array a first fit would compile one for every shape.
+    """
+    better = score > known.score
+
+    def choose(new: Any, old: Any) -> Any:
+        """Choose whole replicas; works for typed keys as well."""
+        if not eqx.is_array(new):
+            return new
+        return jnp.where(better.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
+
+    return Best(
+        jnp.where(better, score, known.score),
+        jax.tree.map(choose, state, known.state),
+        jnp.where(better, step, known.step),
+        jnp.where(better, 0, known.stale + 1),
+    )

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Int
 from pinfactory.core.compiling import bounded
 from pinfactory.core.families import NormalWishart
 
+from . import gaps
 from .experts import (
     Experts,
     Hyperparameters,
@@ -20,7 +21,6 @@ from .experts import (
     fit_prior,
     mean_precision_root,
     selector_logits,
-    standardised,
     utility,
 )
 from .statistics import Blocks, Statistics
@@ -39,7 +39,7 @@ class Expectation(NamedTuple):
     statistics
         The statistics of every expert, weighted by its responsibilities.
     utility
-        Σ_x Σ_m p(m|x) E log N, in nats.
+        Σ_x Σ_m p(m|x) E log N, in nats; with missing values log ∫ exp(E log N) over them.
     value
         Σ_x Σ_m p(m|x)[E log N − 1/β₁ log p(m|x)/p(m)], in nats.
     """
@@ -53,13 +53,15 @@ class Sums(NamedTuple):
     """Sums over samples, weighted by responsibilities: those of parts of the data add up.
 
     They are taken in each expert's own coordinates, in which its samples have mean 0 and
-    covariance 1: single precision then suffices for clusters of any size at any place.
+    covariance 1: single precision then suffices for clusters of any size at any place. `entropy`
+    is that of missing values, in nats.
     """
 
     mass: Float[Array, " m"]
     first: Float[Array, "m d"]
     second: Float[Array, "m d d"]
     value: Float[Array, ""]
+    entropy: Float[Array, ""]
 
 
 def responsibility_sums(
@@ -72,27 +74,30 @@ def responsibility_sums(
     m, d = experts.posterior.mean.shape
 
     def add(i: Int[Array, ""], sums: Sums) -> Sums:
-        mass, first, second, value = sums
-        x, weight = blocks.x[i], blocks.weight[i]
-        z = standardised(experts.posterior, x)
-        logits = selector_logits(experts, beta_selector, z)
+        mass, first, second, value, entropy = sums
+        z, remainder, found = gaps.of_block(experts.posterior, blocks, i)
+        weight = blocks.weight[i]
+        logits = selector_logits(experts, beta_selector, z, remainder)
         total = logsumexp(logits, axis=0)
         responsibility = jnp.exp(logits - total) * weight
         weighted = responsibility[:, None] * z
+        spread, uncertain = gaps.spread(blocks.gaps, i, found, responsibility)
         return Sums(
             mass + jnp.sum(responsibility, axis=1),
             first + jnp.sum(weighted, axis=2),
-            second + jnp.einsum("min,mjn->mij", weighted, z),
+            second + jnp.einsum("min,mjn->mij", weighted, z) + spread,
             value + jnp.sum(weight * total) / beta_selector,
+            entropy + uncertain,
         )
 
-    zero = Sums(jnp.zeros((m,)), jnp.zeros((m, d)), jnp.zeros((m, d, d)), jnp.zeros(()))
+    nothing = jnp.zeros(())
+    zero = Sums(jnp.zeros((m,)), jnp.zeros((m, d)), jnp.zeros((m, d, d)), nothing, nothing)
     return jax.lax.fori_loop(0, n_blocks, add, zero)
 
 
 def expectation(experts: Experts, sums: Sums) -> Expectation:
     """Return what sums over all samples say, in the coordinates of the samples."""
-    mass, first, second, value = sums
+    mass, first, second, value, entropy = sums
     m, d = first.shape
     mean = first / jnp.maximum(mass, 1e-30)[:, None]
     scatter = second - mass[:, None, None] * mean[:, :, None] * mean[:, None, :]
@@ -102,7 +107,7 @@ def expectation(experts: Experts, sums: Sums) -> Expectation:
     statistics = Statistics(mass, mean, back @ scatter @ jnp.swapaxes(back, -1, -2))
     # ‖z‖² summed over samples is the trace of the second moments.
     peak = utility(experts.posterior, jnp.zeros((m, d, 1)))[:, 0]
-    total_utility = mass @ peak - 0.5 * jnp.sum(jnp.trace(second, axis1=1, axis2=2))
+    total_utility = mass @ peak - 0.5 * jnp.sum(jnp.trace(second, axis1=1, axis2=2)) + entropy
     return Expectation(statistics, total_utility, value)
 
 
@@ -121,8 +126,8 @@ def conditional_entropy(
     """
 
     def add(i: Int[Array, ""], sums: tuple) -> tuple:
-        z = standardised(experts.posterior, blocks.x[i])
-        logits = selector_logits(experts, beta_selector, z)
+        z, remainder, _ = gaps.of_block(experts.posterior, blocks, i)
+        logits = selector_logits(experts, beta_selector, z, remainder)
         log_r = logits - logsumexp(logits, axis=0)
         r = jnp.exp(log_r)
         entropy = -jnp.sum(jnp.where(r > 0.0, r * log_r, 0.0), axis=0)

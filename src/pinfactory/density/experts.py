@@ -8,8 +8,7 @@ from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
-from pinfactory.core.families import NormalWishart
-from pinfactory.core.families.numerics import LOG_2PI
+from pinfactory.core.families import LOG_2PI, NormalWishart
 
 from .statistics import Statistics
 from .whitening import RIDGE
@@ -70,14 +69,19 @@ def utility(posterior: NormalWishart, z: Float[Array, "m d n"]) -> Float[Array, 
 
 
 def selector_logits(
-    experts: Experts, beta_selector: Float[Array | np.float32, ""], z: Float[Array, "m d n"]
+    experts: Experts,
+    beta_selector: Float[Array | np.float32, ""],
+    z: Float[Array, "m d n"],
+    remainder: Float[Array, "m #n"] | float = 0.0,
 ) -> Float[Array, "m n"]:
     """Return log p(m) + β₁ E_q[log N(x)], the logits of the best selector (equation 3).
 
     The term KL(q_m‖p₀)/β₂ of an expert does not depend on the responsibilities, so it is not part
-    of the best selector: it acts through the experts, and on which of them are kept.
+    of the best selector: it acts through the experts, and on which of them are kept. The remainder
+    is what missing values add to the utility (`gaps.Completion`).
     """
-    return utility(experts.posterior, z) * beta_selector + experts.log_weight[:, None]
+    total = utility(experts.posterior, z) + remainder
+    return total * beta_selector + experts.log_weight[:, None]
 
 
 def log_density(experts: Experts, x: Float[Array, "d n"]) -> Float[Array, " n"]:

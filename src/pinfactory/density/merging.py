@@ -11,8 +11,9 @@ from scipy.special import multigammaln, xlogy
 
 from pinfactory.core.compiling import bounded
 
+from . import gaps
 from .ascent import Ascent
-from .experts import Experts, Hyperparameters, posterior_of, selector_logits, standardised
+from .experts import Experts, Hyperparameters, posterior_of, selector_logits
 from .statistics import Blocks, HostStatistics, Statistics, join, to_device, to_host
 
 # Pairs whose gain is computed exactly, for each expert there is.
@@ -60,12 +61,13 @@ def merge_effects(
     tiny = jnp.finfo(log_weight.dtype).tiny
 
     def add(i: Int[Array, ""], sums: tuple) -> tuple:
-        x, weight = blocks.x[i], blocks.weight[i]
-        logits = selector_logits(experts, beta, standardised(experts.posterior, x))
+        weight = blocks.weight[i]
+        seen, whole = (gaps.of_block(q, blocks, i) for q in (experts.posterior, posterior))
+        logits = selector_logits(experts, beta, seen.z, seen.remainder)
         total = logsumexp(logits, axis=0)
         r = jnp.exp(logits - total)
         others = jnp.log(jnp.maximum(1.0 - r[a] - r[b], tiny))
-        instead = selector_logits(one, beta, standardised(posterior, x)) - total
+        instead = selector_logits(one, beta, whole.z, whole.remainder) - total
         change = jnp.logaddexp(others, instead) / beta
         # What is left without the most responsible expert is too small to be 1 − r.
         first = jnp.argmax(logits, axis=0) == jnp.arange(len(logits))[:, None]

@@ -9,19 +9,23 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.linalg import solve_triangular
 from scipy.special import logsumexp
-from scipy.stats import multivariate_t
 
+from pinfactory.core.batches import padded_length
 from pinfactory.core.compiling import bounded
 from pinfactory.core.families import NormalWishart
 from pinfactory.core.information import BITS_PER_NAT, Information
 
+from . import marginals
 from .ascent import Ascent
 from .experts import Experts, Hyperparameters, log_density, selector_logits, standardised, utility
+from .marginals import Marginal
 from .statistics import Statistics
-from .whitening import Whitening, bucket
+from .whitening import Whitening
 
 # Rows that are evaluated at once: bounds the memory for large tables.
 BLOCK = 8192
+# Samples whose median density is the usual one.
+DRAWN = 1000
 
 
 class Mixture(NamedTuple):
@@ -33,31 +37,43 @@ class Mixture(NamedTuple):
     statistics: Statistics
 
     def log_density(self, x: np.ndarray) -> np.ndarray:
-        """Return the log-density of every row."""
-        return self._evaluate(_log_densities, x) + self.whitening.log_det
+        """Return the log-density of every row, NaN integrated out."""
+        return self._with_gaps(
+            x,
+            lambda rows: self._evaluate(_log_densities, rows) + self.whitening.log_det,
+            lambda rows: logsumexp(self._marginal(rows, Marginal.log_density) + self._logs, axis=1),
+        )
 
     def marginal_log_density(self, x: np.ndarray, features: list[int]) -> np.ndarray:
         """Return the log-density of some of the features, the others integrated out."""
-        predictive = self.experts.posterior.predictive()
-        root = np.asarray(predictive.precision_cholesky, float)
-        back = self.whitening.inverse @ np.swapaxes(np.linalg.inv(root), -1, -2)
-        shape = (back @ np.swapaxes(back, -1, -2))[:, features][:, :, features]
-        parts = [
-            np.log(weight) + multivariate_t(mean, matrix, df).logpdf(x).reshape(len(x))
-            for weight, mean, matrix, df in zip(
-                self.weights, self.means[:, features], shape, np.asarray(predictive.df), strict=True
-            )
-            if weight > 0
-        ]
-        return logsumexp(parts, axis=0)
+        marginal = Marginal.of(self.experts.posterior, self.whitening, features)
+        return logsumexp(marginal.log_density(x).T + self._logs, axis=1)
+
+    def surprise(self, x: np.ndarray) -> np.ndarray:
+        """Return log p(x') − log p(x) in bits, x' the median sample with the same values known."""
+        drawn, _ = self.sample(DRAWN, np.random.RandomState(0))
+        usual, missing = np.zeros(len(x)), np.isnan(x)
+        for features, mine in marginals.by_pattern(missing):
+            if features:
+                usual[mine] = np.median(self.marginal_log_density(drawn[:, features], features))
+        return (usual - self.log_density(x)) * BITS_PER_NAT
 
     def utilities(self, x: np.ndarray) -> np.ndarray:
-        """Return E_q[log N(x|μ, Λ⁻¹)] for every row and expert."""
-        return self._evaluate(_utilities, x) + self.whitening.log_det
+        """Return E_q[log N(x|μ, Λ⁻¹)] for every row and expert, NaN integrated out."""
+        return self._with_gaps(
+            x,
+            lambda rows: self._evaluate(_utilities, rows) + self.whitening.log_det,
+            lambda rows: self._marginal(rows, Marginal.utilities),
+        )
 
     def log_responsibilities(self, x: np.ndarray) -> np.ndarray:
         """Return log p(m|x) for every row and expert, but for a constant of the row."""
-        return self._evaluate(_logits, x)
+        beta = float(self.hyper.beta_selector)
+        return self._with_gaps(
+            x,
+            lambda rows: self._evaluate(_logits, rows),
+            lambda rows: beta * self._marginal(rows, Marginal.utilities) + self._logs,
+        )
 
     def sample(self, n: int, random: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
         """Draw rows from the density, and the expert that each comes from."""
@@ -73,6 +89,33 @@ class Mixture(NamedTuple):
             chosen = labels == m
             columns[chosen] += solve_triangular(root[m], noise[chosen].T, lower=True, trans=1).T
         return self.whitening.location + columns @ self.whitening.inverse.T, labels
+
+    @property
+    def _logs(self) -> np.ndarray:
+        with np.errstate(divide="ignore"):
+            return np.log(self.weights)
+
+    def _marginal(
+        self, x: np.ndarray, question: Callable[[Marginal, np.ndarray], np.ndarray]
+    ) -> np.ndarray:
+        return marginals.evaluate(self.experts.posterior, self.whitening, x, question)
+
+    def _with_gaps(
+        self,
+        x: np.ndarray,
+        whole: Callable[[np.ndarray], np.ndarray],
+        partly: Callable[[np.ndarray], np.ndarray],
+    ) -> np.ndarray:
+        """Ask one question about complete rows, and another about those with missing values."""
+        gap = np.isnan(x).any(axis=1)
+        if not gap.any():
+            return whole(x)
+        some = partly(x[gap])
+        answers = np.empty((len(x), *some.shape[1:]))
+        answers[gap] = some
+        if not gap.all():
+            answers[~gap] = whole(x[~gap])
+        return answers
 
     @property
     def weights(self) -> np.ndarray:
@@ -137,7 +180,7 @@ class Mixture(NamedTuple):
         answers = []
         for i in range(0, len(x), BLOCK):
             rows = x[i : i + BLOCK]
-            length = min(bucket(len(rows)), BLOCK)
+            length = min(padded_length(len(rows)), BLOCK)
             columns = jnp.asarray(self.whitening.columns(rows, length))
             answer = question(self.experts, self.hyper.beta_selector, columns)
             answers.append(np.asarray(answer, float)[..., : len(rows)])

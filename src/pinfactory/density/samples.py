@@ -5,13 +5,14 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from pinfactory.core.compiling import bounded
 from pinfactory.core.families import NormalWishart
 
 from .ascent import Ascent, ascend, conditional_entropy
 from .experts import LEAST_VARIANCE, Experts, Hyperparameters
+from .gaps import patterns
 from .merging import MergeEffects, Pairs, merge_effects
 from .splitting import partition, partition_statistics
 from .statistics import Blocks, HostStatistics, to_device
@@ -29,9 +30,11 @@ class Samples(NamedTuple):
 
     @classmethod
     def of(cls, whitening: Whitening, x: np.ndarray, rows: Rows) -> "Samples":
-        """Bring chosen rows of a table to the device, in whitened coordinates."""
+        """Bring chosen rows of a table to the device, in whitened coordinates; NaN is missing."""
         columns, weights, n_blocks = whitening.blocks(x, rows)
-        blocks = Blocks(columns, weights)
+        missing = np.isnan(x[rows[0]])
+        gaps = patterns(missing, weights.shape[1], len(weights)) if missing.any() else None
+        blocks = Blocks(columns, weights, gaps)
         # Compiled functions take a little from the host quicker than `jax.device_put` brings it.
         return cls(blocks if n_blocks == 1 else jax.device_put(blocks), n_blocks)
 
@@ -76,6 +79,13 @@ class Samples(NamedTuple):
         weight = np.asarray(self.blocks.weight)[0]
         x = np.asarray(self.blocks.x)[0]
         return x[:, weight > 0].astype(float), weight[weight > 0].astype(float)
+
+    def first_missing(self) -> Bool[np.ndarray, "n d"] | None:
+        """Return what is missing of the samples of the first block; None if nothing is."""
+        if self.blocks.gaps is None:
+            return None
+        missing, pattern = (np.asarray(part)[0] for part in self.blocks.gaps)
+        return missing[pattern][np.asarray(self.blocks.weight)[0] > 0]
 
 
 def starts(

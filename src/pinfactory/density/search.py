@@ -192,6 +192,7 @@ class Search:
                 *self.samples.first(),
                 random,
                 extrapolate=True,
+                missing=self.samples.first_missing(),
             )
             stage = stage if statistics is not None else Stage.GROW
         if stage == Stage.GROW:
@@ -274,8 +275,10 @@ def update_online(
         ascent = _merge_online(search, statistics, prior)
         # Split where that is better on the batch alone.
         hyper, fitted = search.hyper(ascent.prior, search.soft), fitted_statistics(ascent)
-        first = search.samples.first()
-        more = split_expert(ascent.experts, fitted, hyper, *first, random, extrapolate=False)
+        first, missing = search.samples.first(), search.samples.first_missing()
+        more = split_expert(
+            ascent.experts, fitted, hyper, *first, random, extrapolate=False, missing=missing
+        )
         statistics = ascent.fitted_to if more is None else more
         prior = ascent.prior
     return search.single_step(statistics, prior, search.beta_selector), statistics

@@ -1,8 +1,10 @@
 """k-means, which experts start from and by which one that covers two clusters is split."""
 
 import numpy as np
+from jaxtyping import Bool
 
 from .experts import Experts, Hyperparameters
+from .gaps import projections
 from .merging import bic_penalty, merging_gain
 from .statistics import HostStatistics, Statistics, to_device
 
@@ -78,6 +80,7 @@ def split_expert(
     random: np.random.RandomState,
     *,
     extrapolate: bool,
+    missing: Bool[np.ndarray, "n d"] | None = None,
 ) -> Statistics | None:
     """Return statistics in which an unused expert has a part of another's samples.
 
@@ -97,11 +100,13 @@ def split_expert(
     extrapolate
         Whether the samples count as much as all that they stand for when the gain is weighed, or
         only as much as they are.
+    missing
+        What is missing of each sample, if anything is.
     """
     inactive, active = np.flatnonzero(statistics.mass == 0), np.flatnonzero(statistics.mass)
     if not len(inactive):
         return None
-    candidates = _partitions(experts, active, x, weight, random)
+    candidates = _partitions(experts, active, (x, missing), weight, random)
     if not candidates:
         return None
     owner = np.array([m for m, _ in candidates])
@@ -124,34 +129,48 @@ def split_expert(
 def _partitions(
     experts: Experts,
     active: np.ndarray,
-    x: np.ndarray,
+    samples: tuple[np.ndarray, np.ndarray | None],
     weight: np.ndarray,
     random: np.random.RandomState,
 ) -> list[tuple[int, HostStatistics]]:
     """Return experts, and the statistics of two parts of their samples; several for each."""
-    responsible, z = _assignments(experts, active, x)
+    responsible, z, root, mean = _assignments(experts, active, *samples)
     found = []
     for k, m in enumerate(active):
         mine = np.flatnonzero(responsible == k)
+        x, points = samples[0][:, mine], z[k][:, mine]
+        if samples[1] is not None:  # with what the expert expects in place of missing values
+            x = mean[k][:, None] + np.linalg.solve(root[k].T, points)
         for _ in range(TRIALS if len(mine) > 1 else 0):
-            label = partition(z[k][:, mine], weight[mine], 2, random)
+            label = partition(points, weight[mine], 2, random)
             if 0 < label.sum() < len(mine):
-                found.append((int(m), partition_statistics(x[:, mine], weight[mine], label, 2)))
+                found.append((int(m), partition_statistics(x, weight[mine], label, 2)))
     return found
 
 
 def _assignments(
-    experts: Experts, active: np.ndarray, x: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the expert in use that explains each sample best, and samples standardised by each."""
+    experts: Experts, active: np.ndarray, x: np.ndarray, missing: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return the expert in use that explains each sample best, and samples standardised by each.
+
+    And the roots of all expected precisions, and the means.
+    """
     posterior = experts.posterior
     roots = np.asarray(posterior.scale_cholesky, float)
     roots = (roots * np.sqrt(np.asarray(posterior.df, float))[:, None, None])[active]
     means = np.asarray(posterior.mean, float)[active]
     z = np.swapaxes(roots, 1, 2) @ (x - means[:, :, None])
     log_det = np.log(np.diagonal(roots, axis1=1, axis2=2)).sum(axis=1)
-    log_weight = np.asarray(experts.log_weight, float)[active]
-    return np.argmax((log_weight + log_det)[:, None] - 0.5 * (z**2).sum(axis=1), axis=0), z
+    score = (np.asarray(experts.log_weight, float)[active] + log_det)[:, None]
+    if missing is not None:
+        masks, pattern = np.unique(missing, axis=0, return_inverse=True)
+        found = projections(posterior, masks)
+        matrix, remainder = (np.asarray(part, float)[:, active] for part in found)
+        for k in range(len(masks)):
+            mine = pattern.ravel() == k
+            z[:, :, mine] -= matrix[k] @ z[:, :, mine]
+        score = score + remainder[pattern.ravel()].T
+    return np.argmax(score - 0.5 * (z**2).sum(axis=1), axis=0), z, roots, means
 
 
 def _scaled(statistics: HostStatistics, factor: np.ndarray) -> HostStatistics:

@@ -6,16 +6,27 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from pinfactory.core.compiling import bounded
 
 
+class Gaps(NamedTuple):
+    """The patterns of missing values that occur in each block, and which of them a sample has."""
+
+    missing: Bool[Array | np.ndarray, "b p d"]
+    pattern: Int[Array | np.ndarray, "b n"]
+
+
 class Blocks(NamedTuple):
-    """Samples as columns, in blocks of equal size; those that only pad have no weight."""
+    """Samples as columns, in blocks of equal size; those that only pad have no weight.
+
+    What is missing is zero; `gaps` is None if nothing is.
+    """
 
     x: Float[Array | np.ndarray, "b d n"]
     weight: Float[Array | np.ndarray, "b n"]
+    gaps: Gaps | None = None
 
 
 class Statistics(eqx.Module):

@@ -212,6 +212,9 @@ class StreamedSamples:
         """Return the samples of the first block (as columns) and their weights, on the host."""
         return self.head.first()
 
+    def first_missing(self) -> None:
+        """Return that nothing is missing: data with gaps are not read in chunks."""
+
     def grown(self, n_blocks: int) -> int:
         """Return how many blocks to use after so many: all, if not those in memory."""
         more = self.head.grown(n_blocks)

@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pinfactory.core.batches import padded_length
+
 # Where chosen rows stand in a table, and their weights.
 Rows = tuple[np.ndarray, np.ndarray]
 
@@ -16,12 +18,6 @@ MAX_ROWS = 65536
 _SPREAD, _MIX = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xFF51AFD7ED558CCD)
 # The share of a feature's variance that is added to it, so that singular data have a density.
 RIDGE = 1e-6
-
-
-def bucket(n: int) -> int:
-    """Return the next of the lengths 64, 96, 128, 192, …, so that many sets share a program."""
-    power = max(64, 1 << (n - 1).bit_length())
-    return power * 3 // 4 if 64 <= power * 3 // 4 >= n else power
 
 
 @np.errstate(over="ignore", invalid="ignore")  # values that are too large are refused later
@@ -75,7 +71,10 @@ def _spread(code: np.ndarray, bits: np.ndarray) -> np.ndarray:
 
 
 class Whitening(NamedTuple):
-    """An affine map x ↦ T(x − location)/scale, T lower triangular."""
+    """An affine map x ↦ T(x − location)/scale, T lower triangular.
+
+    T is 1 if values are missing: another would mix those of a sample with the others.
+    """
 
     location: np.ndarray
     scale: np.ndarray
@@ -83,23 +82,34 @@ class Whitening(NamedTuple):
 
     @classmethod
     def of(cls, x: np.ndarray, rows: Rows) -> "Whitening":
-        """Return the map that makes weighted rows have mean 0 and covariance 1."""
+        """Return the map that makes weighted rows have mean 0 and covariance 1; NaN is missing."""
         position, weight = (part[:MAX_ROWS] for part in rows)
-        x, share = x[position], weight / weight.sum()
-        # The first sample is near the data, so that a mean far from zero loses no digits.
-        location = x[0] + share @ (x - x[0])
+        x, missing = x[position], np.isnan(x[position])
+        share = weight[:, None] * ~missing
+        share /= np.maximum(share.sum(axis=0), np.finfo(float).tiny)
+        # A first sample is near the data, so that a mean far from zero loses no digits.
+        near = np.nan_to_num(np.take_along_axis(x, missing.argmin(axis=0)[None], axis=0)[0])
+        x = np.where(missing, near, x)
+        location = near + np.sum(share * (x - near), axis=0)
         centred = x - location
         with np.errstate(over="ignore"):
-            scale = np.sqrt(share @ centred**2)
+            scale = np.sqrt(np.sum(share * centred**2, axis=0))
         if not np.isfinite(scale).all():
             raise ValueError("The values of X must be within ±1e150, but got larger ones.")
         # What is left of a constant column is rounding.
         constant = scale <= 1e-12 * np.abs(location)
         scale = np.where(constant | (scale == 0.0), 1.0, scale)
+        if missing.any():
+            return cls(location, scale, np.eye(x.shape[1]))
         centred /= scale
-        correlation = (centred * share[:, None]).T @ centred
+        correlation = (centred * share).T @ centred
         root = np.linalg.cholesky(correlation + RIDGE * np.eye(x.shape[1]))
         return cls(location, scale, np.linalg.inv(root))
+
+    @property
+    def is_diagonal(self) -> bool:
+        """Whether features stay apart, so that some may be missing."""
+        return bool((self.transform == np.diag(np.diagonal(self.transform))).all())
 
     @property
     def log_det(self) -> float:
@@ -112,8 +122,12 @@ class Whitening(NamedTuple):
         return self.scale[:, None] * np.linalg.inv(self.transform)
 
     def columns(self, x: np.ndarray, n: int) -> np.ndarray:
-        """Return at most n samples as columns, and columns of zeros to make it n."""
+        """Return at most n samples as columns, and columns of zeros to make it n.
+
+        A missing value is zero.
+        """
         result = np.zeros((x.shape[1], n), np.float32)
+        x = np.where(np.isnan(x), self.location, x)
         mapped = self.transform @ ((x - self.location) / self.scale).T
         # Squares of larger numbers would overflow in single precision.
         result[:, : len(x)] = np.clip(mapped, -1e12, 1e12)
@@ -133,9 +147,9 @@ def in_blocks(
     `columns_of` returns some of the samples as columns.
     """
     n = len(weight)
-    size = min(bucket(n), BLOCK)
+    size = min(padded_length(n), BLOCK)
     used = -(-n // size)
-    reserved = used if used <= 4 else bucket(used)
+    reserved = used if used <= 4 else padded_length(used)
     columns = np.zeros((reserved, d, size), np.float32)
     weights = np.zeros((reserved, size), np.float32)
     for i in range(used):

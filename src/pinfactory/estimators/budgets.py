@@ -47,11 +47,6 @@ class Met(NamedTuple):
     shortfall: Float[Array, ""]
 
 
-def has_budget(state: State[Hierarchy]) -> bool:
-    """Return whether a stage of the committee has a budget."""
-    return any(isinstance(resource, Budget) for resource in state.constraints.resources)
-
-
 def meet_budgets(state: State[Hierarchy], data: Data, utility: Utility) -> Met:
     """Return the state in which every stage with a budget processes just that on `data`.
 
@@ -224,9 +219,9 @@ def _with_outputs(network: Any, factor: Float[Array, "m k"], shift: Float[Array,
 # ------------------------------------------------------------------------------------- warnings
 
 
-def warn_of_bits(stage: str, bits: float | None, reached: float) -> None:
+def warn_of_bits(stage: str, bits: float, reached: float) -> None:
     """Say so where a stage does not process what it was given."""
-    if bits is None or abs(reached - bits) <= TOLERANCE * bits + LEAST_BITS:
+    if abs(reached - bits) <= TOLERANCE * bits + LEAST_BITS:
         return
     why = "its hardest decisions are worth no more"
     if stage == "expert":

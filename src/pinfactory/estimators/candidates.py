@@ -22,7 +22,7 @@ from pinfactory.core.learning import State
 
 from .fitting import Fit, Replica, Trainer, scores_of_rows
 from .linear_tree import LinearTree
-from .starts import accepts_leaves, begin, teach
+from .starts import accepts_leaves, begin, place, teach
 from .table import RowNumbers, Table, Validation
 
 
@@ -194,7 +194,7 @@ def _states(
             size = min(candidate.n_experts, tree.n_leaves)
             hierarchies[n] = begin(hierarchies[n], tree, size)
             if size > 1 and not isinstance(hierarchies[n].selector, networks.SoftTree):
-                taught.append((n, partial(tree.assign, n_leaves=size)))
+                taught.append((n, partial(place, tree, size, hierarchies[n].sizes)))
     if taught:
         numbers = [n for n, _ in taught]
         new = teach(
@@ -219,7 +219,7 @@ def _error_of_one_line(
     validation: Validation,
 ) -> float:
     """Return the mean squared error of one regression on held-out rows, if it matters."""
-    if trainer.problem.error is None or trees[0] is None:
+    if trainer.problem.judge.error is None or trees[0] is None:
         return math.inf
     total, weight = 0.0, 0.0
     for tree, rows in zip(trees, validation.judged_rows, strict=True):

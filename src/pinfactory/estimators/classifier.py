@@ -1,5 +1,6 @@
 """`SpecialistClassifier`: a committee that sorts samples into classes."""
 
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -14,23 +15,25 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from pinfactory.core.constraints import Scheduled
+from pinfactory.base import describe
 from pinfactory.core.families import Categorical, Family
-from pinfactory.core.hierarchy import FamilyExpert, Hierarchy
+from pinfactory.core.hierarchy import Expert, FamilyExpert, Hierarchy
 from pinfactory.core.information import marginal
 from pinfactory.core.learning import Data
-from pinfactory.networks import Factory
 from pinfactory.persistence import register
 
 from .committee import Committee
-from .fitting import Problem
+from .fitting import Judge, Problem
 from .linear_tree import grow
+from .parameters import ATTRIBUTES, PARAMETERS
 from .table import RowNumbers, Rows, Table
 
 Routing = Literal["mixture", "best", "sampled"]
 
 
 @register("SpecialistClassifier")
+@describe(parameters=PARAMETERS, attributes=ATTRIBUTES)
+@dataclass(kw_only=True, eq=False, repr=False)
 class SpecialistClassifier(ClassifierMixin, Committee):
     """Classify with a few simple experts and a selector that sends each sample to one of them.
 
@@ -40,96 +43,17 @@ class SpecialistClassifier(ClassifierMixin, Committee):
 
     Parameters
     ----------
-    n_experts : int, default=4
-        The most experts there may be. How many are in use is found out on held-out rows, down to
-        one where one is enough (`start`).
-    expert : {"linear", "mlp", "constant"} or callable, default="linear"
-        What an expert is: a linear map, a linear map and a multilayer perceptron added up, the same
-        answer to everything, or a factory ``(inputs, outputs, *, key)`` of any Equinox module from
-        a vector to a vector.
-    expert_hidden : tuple of int, default=(64,)
-        Hidden layers of an ``"mlp"`` expert, with ReLU units.
-    selector : {"tree", "mlp", "linear"} or callable, default="tree"
-        What the selector is: a binary tree of linear gates, a multilayer perceptron, a linear map,
-        or a factory as for `expert`.
-    selector_hidden : tuple of int, default=(10, 10)
-        Hidden layers of an ``"mlp"`` selector, with tanh units.
-    start : {"auto", "tree", "random"}, default="auto"
-        How training begins: from linear model trees of several sizes, one leaf among them; from
-        random parameters; or both, and what is best on held-out rows is kept.
-    objective : {"auto", "likelihood", "free_energy"}, default="auto"
-        What is maximised, both minus the price of information: the log-likelihood of the mixture,
-        log Σ p(m|x) p(y|x,m), or the expected utility of an expert, which makes it J. "auto" is the
-        likelihood wherever it is defined and prices stay fixed.
-    beta_selector : float or Scheduled, default=25.0
-        β₁, the selector's resource: large values let it process much information, small ones make
-        the experts share every sample.
-    beta_expert : float or Scheduled, default=20.0
-        β₂, the experts' resource: small values keep their answers close to their habit p(y|m).
-    selector_bits, expert_bits : float, optional
-        A budget in bits instead of a β, which begins at the β above and is found. It is met on the
-        training samples within 5 %; where a stage has no use for so many bits, a warning says how
-        many it processes. `partial_fit` draws near a budget batch by batch.
-    expectation : {"exact", "sampled"}, default="exact"
-        Whether a step takes the exact expectation over experts, or samples one expert for each
-        input, as the paper does.
+    {parameters}
     prior : {"running", "uniform"}, default="running"
         Whether priors follow the posteriors, or are uniform (the confidence penalty).
-    momentum_selector, momentum_expert : float, default=0.99
-        λ₂ and λ₁, the momenta of the running priors.
-    max_iter : int, default=3000
-        Steps of gradient ascent at the most.
-    batch_size : int or "auto", default="auto"
-        Samples in a step; by default a sixty-fourth of all, between 32 and 1,024.
-    learning_rate : float, default=0.006
-        Step size of Adam.
-    weight_decay : float, default=0.0
-        Decay of all weights per unit of learning rate.
-    early_stopping : bool, "folds" or "auto", default="auto"
-        How to find out when to stop. True sets a part of the samples aside, stops when the
-        committee no longer improves on it, and keeps the best state. "folds" finds the number of
-        steps by cross-validation and then trains that long on all samples. "auto" uses folds from
-        40 samples on, a part of them from 10,000 samples on (or from 100 if a β follows a
-        schedule).
-    validation_fraction : float, default=0.15
-        Share of the samples that is set aside, at most 10,000 of them.
-    n_iter_no_change : int, default=10
-        How many checks without improvement end training; there is one every 100 steps.
-    n_init : int, default=1
-        Random starts, trained side by side with those from trees; the best is kept.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes.
-    standardise : bool, default=True
-        Whether inputs are standardised, and rows far outside of all others left out; if
-        not, data are taken as they are.
-    averaging : bool, default=True
-        Whether what is kept is the running mean of the parameters, or those of the last step.
-    warm_start : bool, default=False
-        Whether `fit` goes on from the last solution.
-    verbose : bool, default=False
-        Whether to show a progress bar.
-    random_state : int, RandomState or None, default=None
-        Source of randomness.
 
     Attributes
     ----------
     classes_ : ndarray
         The labels.
-    information_ : Information
-        Bits processed by both stages, overall and per expert; p(m); effective number of experts.
-    effective_experts_ : float
-        2^H(M): the number of equally busy experts that would be as diverse.
-    gain_ : tuple of two floats, or None
-        What the committee gains over one expert in held-out score, for each sample, and its
-        standard error; None where no samples were held out.
-    verdict_ : str
-        In plain words: whether one expert is enough, or several share the work.
-    state_ : State
-        The trained hierarchy, its priors and resources.
-    n_iter_ : int
-        Steps taken.
-    n_features_in_, feature_names_in_
-        As everywhere in scikit-learn.
+    {attributes}
 
     Examples
     --------
@@ -143,68 +67,8 @@ class SpecialistClassifier(ClassifierMixin, Committee):
     (400, 4)
     """
 
-    def __init__(
-        self,
-        n_experts: int = 4,
-        *,
-        expert: str | Factory = "linear",
-        expert_hidden: tuple[int, ...] = (64,),
-        selector: str | Factory = "tree",
-        selector_hidden: tuple[int, ...] = (10, 10),
-        start: str = "auto",
-        objective: str = "auto",
-        beta_selector: float | Scheduled = 25.0,
-        beta_expert: float | Scheduled = 20.0,
-        selector_bits: float | None = None,
-        expert_bits: float | None = None,
-        expectation: str = "exact",
-        prior: str = "running",
-        momentum_selector: float = 0.99,
-        momentum_expert: float = 0.99,
-        max_iter: int = 3000,
-        batch_size: int | str = "auto",
-        learning_rate: float = 6e-3,
-        weight_decay: float = 0.0,
-        early_stopping: bool | str = "auto",
-        validation_fraction: float = 0.15,
-        n_iter_no_change: int = 10,
-        n_init: int = 1,
-        class_weight: dict | str | None = None,
-        standardise: bool = True,
-        averaging: bool = True,
-        warm_start: bool = False,
-        verbose: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        self.n_experts = n_experts
-        self.expert = expert
-        self.expert_hidden = expert_hidden
-        self.selector = selector
-        self.selector_hidden = selector_hidden
-        self.start = start
-        self.objective = objective
-        self.beta_selector = beta_selector
-        self.beta_expert = beta_expert
-        self.selector_bits = selector_bits
-        self.expert_bits = expert_bits
-        self.expectation = expectation
-        self.prior = prior
-        self.momentum_selector = momentum_selector
-        self.momentum_expert = momentum_expert
-        self.max_iter = max_iter
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.n_init = n_init
-        self.class_weight = class_weight
-        self.standardise = standardise
-        self.averaging = averaging
-        self.warm_start = warm_start
-        self.verbose = verbose
-        self.random_state = random_state
+    prior: str = "running"
+    class_weight: dict | str | None = None
 
     def fit(
         self,
@@ -252,7 +116,8 @@ class SpecialistClassifier(ClassifierMixin, Committee):
                 self._fit_scaler(X, rows)
             table = self._table(X, codes.astype(np.int32), rows)
             self._fit_table(table, callbacks=callbacks, checkpoint=checkpoint)
-            self._set_rules(X, codes)
+            if hasattr(self, "encoding_"):
+                self._set_rules(X, codes)
         return self
 
     def partial_fit(
@@ -334,13 +199,16 @@ class SpecialistClassifier(ClassifierMixin, Committee):
         return self._codes(y)
 
     def _problem(self) -> Problem:
-        n_classes = len(self.classes_)
+        n_inputs, n_classes = self._n_inputs, len(self.classes_)
+
+        def expert(key: Array) -> Expert:
+            return FamilyExpert(self._network(n_inputs, n_classes, key), Categorical.from_logits)
+
         return Problem(
-            self._n_inputs,
-            log_likelihood_of_code,
-            lambda key: FamilyExpert(self._network(n_classes, key), Categorical.from_logits),
-            _log_likelihood_of_rows,
-            _stratified_order,
+            n_inputs,
+            expert,
+            Judge(log_likelihood_of_code, _log_likelihood_of_rows),
+            stratified_order,
             partial(grow, n_classes=n_classes, linear=self.expert != "constant"),
         )
 
@@ -379,7 +247,7 @@ class SpecialistClassifier(ClassifierMixin, Committee):
         return answer
 
 
-def _stratified_order(table: Table, random: np.random.Generator) -> RowNumbers:
+def stratified_order(table: Table, random: np.random.Generator) -> RowNumbers:
     """Return an order that takes classes in turn: any part of it has its share of each."""
     order = random.permutation(len(table.x))
     rank = np.empty(len(order))

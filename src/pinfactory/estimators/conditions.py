@@ -50,7 +50,7 @@ class Term(NamedTuple):
         if self.levels == (MISSING,) and column.kind != "category":
             return (X[:, places[1]] > 0.5) == self.above
         member = np.isin(np.asarray(column.indicated), self.levels)
-        return member[level_codes(column, X[:, places])] == self.above
+        return member[level_codes(X[:, places])] == self.above
 
     def text(self, column: Column) -> str:
         """Return it for readers."""
@@ -96,8 +96,8 @@ def _is_range(one: Term, other: Term) -> bool:
     return plain and one.column == other.column and one.above != other.above
 
 
-def level_codes(column: Column, features: Float[np.ndarray, "n k"]) -> Int[np.ndarray, " n"]:
-    """Return which of `column.indicated` the features of a category stand for."""
+def level_codes(features: Float[np.ndarray, "n k"]) -> Int[np.ndarray, " n"]:
+    """Return which of a column's `indicated` levels the features of a category stand for."""
     if features.shape[1] == 1:
         return (features[:, 0] > 0.5).astype(int)
     return features.argmax(axis=1)
@@ -130,7 +130,7 @@ class Conditions:
         for i, column in enumerate(encoding.columns):
             places = encoding.places(i)
             if places and column.kind == "category":
-                self.codes[i] = level_codes(column, self.sample[:, places])
+                self.codes[i] = level_codes(self.sample[:, places])
             elif places:
                 self.numbers += self._of_number(i, column)
         self.held = self._table(self.numbers)

@@ -29,9 +29,10 @@ from pinfactory.sweep.futures import IN_PROCESS
 from pinfactory.sweep.points import Point
 from pinfactory.sweep.store import Computed, Store, compute_block
 
-from .committee import MONTE_CARLO_ROWS, Committee
+from .committee import Committee
 from .fitting import Replica, Trainer
 from .table import Rows, Table, distinct
+from .table_learner import MONTE_CARLO_ROWS
 
 if TYPE_CHECKING:
     import pandas
@@ -207,7 +208,7 @@ class _Trainings:
 
     @cached_property
     def trainer(self) -> Trainer:
-        return Trainer(self.model, self.model._problem(), self.model._train)
+        return self.model._trainer()
 
     @property
     def stamp(self) -> dict[str, Any]:
@@ -222,7 +223,7 @@ class _Trainings:
     def _columns(self, replicas: Sequence[Replica]) -> list[dict[str, Any]]:
         fit = self.trainer.fit_part(self.table, replicas)
         test = Data(*map(jnp.asarray, self.held_out))
-        judged = _judge(self.trainer.problem.utility, fit.states, test)
+        judged = _judge(self.trainer.problem.judge.utility, fit.states, test)
         scores = _scores(judged.answer, self.held_out.y, is_classifier(self.model))
         columns = jax.device_get({**judged.columns, "score": scores})
         return [{name: value[k] for name, value in columns.items()} for k in range(len(replicas))]
@@ -259,7 +260,13 @@ def _grid(
 ) -> list[Replica]:
     """Return all combinations; what is not given comes from the model."""
     selector, expert = model._resources()
-    selectors, experts, numbers = [selector], [expert], [model.n_experts]
+    n_own, *below = model._sizes()
+    if below:
+        raise ValueError(
+            "a curve needs an estimator with one level of selection, but got "
+            f"n_experts={model.n_experts!r}."
+        )
+    selectors, experts, numbers = [selector], [expert], [n_own]
     if beta_selector is not None:
         selectors = [check.resource("selector", beta, None) for beta in beta_selector]
     if beta_expert is not None:

@@ -83,7 +83,8 @@ def _names(committee: Committee, given: Sequence[str] | None) -> list[str]:
 
 def is_linear(committee: Committee) -> bool:
     """Whether the weights of the experts can be read."""
-    return isinstance(getattr(committee.state_.model.experts, "network", None), eqx.nn.Linear)
+    experts = committee.state_.model.last_experts
+    return isinstance(getattr(experts, "network", None), eqx.nn.Linear)
 
 
 def standard_answers(
@@ -99,9 +100,12 @@ def standard_answers(
             f"expert={committee.expert!r}. Use `expert_predict` to see what each expert answers, "
             "or `plot_partition` to see who answers where."
         )
-    network = getattr(committee.state_.model.experts, "network")  # noqa: B009
-    weight = np.asarray(network.weight, float)
-    bias = np.zeros(weight.shape[:2]) if network.bias is None else np.asarray(network.bias, float)
+    network = getattr(committee.state_.model.last_experts, "network")  # noqa: B009
+    # Experts of several levels stand side by side.
+    weight = np.asarray(network.weight, float).reshape(-1, *network.weight.shape[-2:])
+    bias = np.zeros(weight.shape[:2])
+    if network.bias is not None:
+        bias = np.asarray(network.bias, float).reshape(bias.shape)
     if is_classifier(committee):
         if len(committee.classes_) == 2:
             return np.diff(weight, axis=1), np.diff(bias, axis=1)

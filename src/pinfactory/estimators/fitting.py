@@ -15,14 +15,14 @@ from jaxtyping import Array, Float, Int, Key
 from pinfactory import settings as check
 from pinfactory.core.batches import Batches, Epochs
 from pinfactory.core.compiling import compiled
-from pinfactory.core.constraints import Budget, Constraints, Priors, Resource, Scheduled
+from pinfactory.core.constraints import Budget, Constraints, Priors, Resource, Schedule, Scheduled
 from pinfactory.core.hierarchy import Decision, Expert, Hierarchy, assemble, stack, zeros_like
 from pinfactory.core.learning import CommitteeLoss, Data, Learner, State, Utility
-from pinfactory.core.schedules import Schedule
 from pinfactory.core.training import Run, Trained
 
-from .budgets import has_budget, meet_budgets
+from .budgets import meet_budgets
 from .linear_tree import LinearTree
+from .parameters import CommitteeSettings
 from .table import RowBatches, RowNumbers, Table, Validation
 
 # Steps between two looks at the validation rows; fixed, because it is part of a compiled shape.
@@ -41,48 +41,46 @@ SMALLEST_BATCH, LARGEST_BATCH, BATCHES = 32, 1024, 64
 
 
 class Judge(NamedTuple):
-    """What an expert's answer is worth, and score and squared error of a committee for each row."""
+    """How answers are judged; what compiled functions need of a problem, the same for every fit.
+
+    Attributes
+    ----------
+    utility
+        What an expert's answer is worth.
+    score
+        How good the whole committee's answer is for each row of a validation set.
+    error
+        The squared error of the committee's answer for each row, where committees must not be worse
+        in it than one line; else None.
+    """
 
     utility: Utility
     score: Callable[[Hierarchy, Data], Float[Array, " n"]]
-    error: Callable[[Hierarchy, Data], Float[Array, " n"]] | None
+    error: Callable[[Hierarchy, Data], Float[Array, " n"]] | None = None
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(NamedTuple):
     """What one kind of target needs of a committee.
 
     Attributes
     ----------
     n_features
         Numbers in an input.
-    utility
-        What an expert's answer is worth.
     expert
         Builds an expert from a key.
-    score
-        How good the whole committee's answer is for each row of a validation set.
+    judge
+        How answers are judged.
     order
         Returns an order of the rows of a table, any part of which stands for all.
     grow
         Grows a linear model tree with at most so many leaves on a table.
-    error
-        The squared error of the committee's answer for each row, where committees must not be worse
-        in it than one line; else None.
     """
 
     n_features: int
-    utility: Utility
     expert: Callable[[Key[Array, ""]], Expert]
-    score: Callable[[Hierarchy, Data], Float[Array, " n"]]
+    judge: Judge
     order: Callable[[Table, np.random.Generator], RowNumbers]
     grow: Callable[[Table, int], LinearTree]
-    error: Callable[[Hierarchy, Data], Float[Array, " n"]] | None = None
-
-    @property
-    def judge(self) -> Judge:
-        """What compiled functions need to judge a committee; the same for every fit."""
-        return Judge(self.utility, self.score, self.error)
 
 
 class Replica(NamedTuple):
@@ -92,6 +90,10 @@ class Replica(NamedTuple):
     n_experts: int
     selector: Resource
     expert: Resource
+
+    def resources(self, n_stages: int) -> tuple[Resource, ...]:
+        """Return where β of every stage comes from; all selectors have the same."""
+        return (*(self.selector,) * (n_stages - 1), self.expert)
 
 
 class Fit(NamedTuple):
@@ -116,7 +118,7 @@ class Trainer:
         `pinfactory.core.training.train`, with callbacks and the like.
     """
 
-    settings: Any
+    settings: CommitteeSettings
     problem: Problem
     train: Callable[..., Trained[State]]
 
@@ -129,21 +131,23 @@ class Trainer:
     def learner(self) -> Learner:
         """Gradient ascent on J."""
         options = ("exact", "sampled")
-        expectation = check.choice("expectation", self.settings.expectation, options)
+        expectation: Any = check.choice("expectation", self.settings.expectation, options)
         mixture = self.settings._objective() == "likelihood"
-        loss = CommitteeLoss(self.problem.utility, expectation, mixture)
+        loss = CommitteeLoss(self.problem.judge.utility, expectation, mixture)
         return Learner(loss, keep_average=self.settings.averaging)
 
     # ------------------------------------------------------------------ states before training
 
     def start(self, replicas: Sequence[Replica]) -> list[State]:
         """Return untrained states; all replicas have the shape of the largest."""
-        most = max(r.n_experts for r in replicas)
+        sizes, most = self.settings._sizes(), max(r.n_experts for r in replicas)
 
         def untrained(replica: Replica) -> Hierarchy:
+            key = jax.random.key(replica.seed)
+            if len(sizes) > 1:
+                return self._hierarchy(key, sizes)
             available = jax.device_put(np.arange(most) < replica.n_experts)
-            hierarchy = self.hierarchy(jax.random.key(replica.seed), most)
-            return eqx.tree_at(lambda h: h.available, hierarchy, available)
+            return eqx.tree_at(lambda h: h.available, self._hierarchy(key, (most,)), available)
 
         return self.initial_states(list(map(untrained, replicas)), replicas)
 
@@ -156,7 +160,7 @@ class Trainer:
         def one(hierarchy: Hierarchy, replica: Replica) -> State:
             return self.learner.init(
                 hierarchy,
-                Constraints(priors, (replica.selector, replica.expert)),
+                Constraints(priors, replica.resources(len(priors.stages))),
                 learning_rate=rate,
                 weight_decay=decay,
             )
@@ -166,7 +170,7 @@ class Trainer:
     def proceed(self, state: State, wanted: Replica) -> State:
         """Return what was learned before, with the settings of now."""
         known = state.constraints.resources
-        resources = tuple(map(_resumed, known, (wanted.selector, wanted.expert)))
+        resources = tuple(map(_resumed, known, wanted.resources(len(known))))
         rate, decay = self._rates()
         return eqx.tree_at(
             lambda s: (s.constraints.resources, s.learning_rate, s.weight_decay),
@@ -174,10 +178,12 @@ class Trainer:
             (resources, Schedule.constant(rate), jnp.asarray(decay)),
         )
 
-    def hierarchy(self, key: Key[Array, ""], n_experts: int) -> Hierarchy:
-        """Build a hierarchy with random parameters."""
+    def _hierarchy(self, key: Key[Array, ""], sizes: Sequence[int]) -> Hierarchy:
+        """Build a hierarchy with random parameters, of so many experts at every level."""
+        n_experts, *below = sizes
         selector = partial(self.settings._selector, self.problem.n_features, n_experts)
-        return assemble(key, selector, self.problem.expert, n_experts)
+        expert = partial(self._hierarchy, sizes=below) if below else self.problem.expert
+        return assemble(key, selector, expert, n_experts)
 
     def _priors(self, hierarchy: Hierarchy) -> Priors:
         leaves, structure = jax.tree.flatten(hierarchy)
@@ -294,7 +300,7 @@ class Trainer:
         run, history = trained.run, trained.history
         if run.best is not None:
             return Fit(_averaged(run.best.state), np.asarray(run.best.score), trained)
-        if not has_budget(run.state):
+        if not run.state.constraints.has_budget:
             scores = history[-1].info.objective if history else np.zeros(len(run.key))
             return Fit(_averaged(run.state), scores, trained)
         # Objectives cannot be compared where every replica has found a price of its own.
@@ -404,7 +410,7 @@ def scores_of_rows(
 def _in_force(judge: Judge, state: State, data: Data) -> tuple[Hierarchy, Float[Array, ""]]:
     """Return the committee that a state stands for, and the nats its selector cannot use."""
     state = state.averaged()
-    if not has_budget(state):
+    if not state.constraints.has_budget:
         return state.model, jnp.zeros(())
     met = meet_budgets(state, data, judge.utility)
     return met.state.model, met.shortfall

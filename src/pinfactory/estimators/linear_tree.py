@@ -92,6 +92,19 @@ class LinearTree(NamedTuple):
             nodes.append(split.above)
         return nodes
 
+    def first(self, n_leaves: int) -> "LinearTree":
+        """Return the tree with so many leaves, if there are as many."""
+        return self._replace(splits=self.splits[: n_leaves - 1])
+
+    def branch(self, n_leaves: int, leaf: int) -> "LinearTree":
+        """Return what has become of one leaf of the tree with so many."""
+        place, splits = {leaf: 0}, []
+        for number, split in enumerate(self.splits[n_leaves - 1 :], start=n_leaves):
+            if split.leaf in place:
+                splits.append(split._replace(leaf=place[split.leaf]))
+                place[number] = len(splits)
+        return LinearTree(self.leaves(n_leaves)[leaf], splits, self.classify)
+
     def assign(self, x: Float[np.ndarray, "n d"], n_leaves: int) -> Int[np.ndarray, " n"]:
         """Return the leaf of every row in the tree with so many leaves."""
         assigned = np.zeros(len(x), np.int32)

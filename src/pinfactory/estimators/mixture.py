@@ -2,10 +2,10 @@
 
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, no_type_check
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,12 @@ from jaxtyping import Array, Key
 from sklearn.base import DensityMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_array,
+    check_is_fitted,
+    validate_data,
+)
 
 from pinfactory import density
 from pinfactory import settings as check
@@ -33,6 +38,7 @@ from pinfactory.density import (
 )
 from pinfactory.environment import with_library_settings
 from pinfactory.persistence import register
+from pinfactory.tables import Encoding, as_frame
 
 from .chunked import as_chunks
 from .table import Rows, distinct
@@ -42,6 +48,7 @@ MIN_WEIGHT, MAX_WEIGHT, MAX_EVIDENCE = 1e-12, 1e12, 1e15
 
 
 @register("SpecialistMixture")
+@dataclass(kw_only=True, eq=False, repr=False)
 class SpecialistMixture(DensityMixin, Learnable):
     """Estimate a density with one Gaussian for each expert, and a selector that assigns samples.
 
@@ -55,6 +62,13 @@ class SpecialistMixture(DensityMixin, Learnable):
     are not worth what they cost are removed. What is found depends on neither the order of the rows
     nor the units of the features, but for rounding: a score changes by the logarithm of the units,
     to about five digits.
+
+    Data frames of pandas, polars and Arrow are taken as they are, with categories, dates and
+    missing values. A missing value is one more thing that is not known of a sample: `fit` finds
+    its best posterior for every expert, a Gaussian, beside all else that is found, and questions
+    are answered by the exact marginals of what is known. Categories are numbers here, an indicator
+    for each but the first. What was done to the columns is in `encoding_`; means, covariances and
+    samples are those of the features it names.
 
     Parameters
     ----------
@@ -106,6 +120,8 @@ class SpecialistMixture(DensityMixin, Learnable):
         Iterations taken in all.
     n_features_in_, feature_names_in_
         As everywhere in scikit-learn.
+    encoding_ : Encoding
+        What was done to the columns of a data frame.
 
     Examples
     --------
@@ -120,62 +136,26 @@ class SpecialistMixture(DensityMixin, Learnable):
     (600,)
     """
 
-    n_experts: int
-    beta_selector: float
-    beta_expert: float
-    df_prior: float | None
-    strength_prior: float | None
-    neglect: bool
-    tol: float
-    max_iter: int
-    n_init: int
-    warm_start: bool
-    verbose: bool
-    random_state: Any
-    state_: Mixture
-    n_experts_: int
-    n_features_in_: int
-    n_iter_: int
-    converged_: bool
-    lower_bound_: float
+    n_experts: int = field(default=8, kw_only=False)
+    beta_selector: float = 1.0
+    beta_expert: float = 1.0
+    df_prior: float | None = None
+    strength_prior: float | None = None
+    neglect: bool = True
+    tol: float = 1e-4
+    max_iter: int = 200
+    n_init: int = 1
+    warm_start: bool = False
+    verbose: bool = False
+    random_state: Any = None
     _attributes = (
         *("n_features_in_", "feature_names_in_", "n_experts_", "n_iter_", "converged_"),
-        "lower_bound_",
+        *("lower_bound_", "encoding_"),
     )
+    _optional_attributes = ("feature_names_in_", "encoding_")
     # `max_iter` bounds each ascent, not the whole: another one is another search.
     _may_differ = ("verbose", "warm_start")
     _may_be_minus_infinity = (".experts.log_weight",)
-
-    # scikit-learn wants a constructor that stores anything; what is stored is checked in `fit`.
-    @no_type_check
-    def __init__(
-        self,
-        n_experts: int = 8,
-        *,
-        beta_selector: float = 1.0,
-        beta_expert: float = 1.0,
-        df_prior: float | None = None,
-        strength_prior: float | None = None,
-        neglect: bool = True,
-        tol: float = 1e-4,
-        max_iter: int = 200,
-        n_init: int = 1,
-        warm_start: bool = False,
-        verbose: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        self.n_experts = n_experts
-        self.beta_selector = beta_selector
-        self.beta_expert = beta_expert
-        self.df_prior = df_prior
-        self.strength_prior = strength_prior
-        self.neglect = neglect
-        self.tol = tol
-        self.max_iter = max_iter
-        self.n_init = n_init
-        self.warm_start = warm_start
-        self.verbose = verbose
-        self.random_state = random_state
 
     # -------------------------------------------------------------------------------- training
 
@@ -193,9 +173,9 @@ class SpecialistMixture(DensityMixin, Learnable):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            The samples. Those that need not fit into memory may be a `numpy.memmap`, the path of
-            Parquet files, an Arrow data set, a Dask array or data frame, or any
-            `pinfactory.estimators.chunked.LocalChunks`.
+            The samples, an array or a data frame, which may have missing values. Those that need
+            not fit into memory may be a `numpy.memmap`, the path of Parquet files, an Arrow data
+            set, a Dask array or data frame, or any `pinfactory.estimators.chunked.LocalChunks`.
         y
             Ignored.
         sample_weight : array-like of shape (n_samples,), optional
@@ -270,7 +250,7 @@ class SpecialistMixture(DensityMixin, Learnable):
         with self._learning():
             known = getattr(self, "state_", None)
             X, rows = self._checked(X, sample_weight, reset=known is None)
-            whitening = Whitening.of(X, rows) if known is None else known.whitening
+            whitening = self._coordinates(X, rows, known)
             samples = density.Samples.of(whitening, X, rows)
             search, state = self._begin(whitening, samples, float(np.sum(rows[1])), known)
             if known is None:
@@ -322,7 +302,10 @@ class SpecialistMixture(DensityMixin, Learnable):
         return np.linalg.inv(self.covariances_)
 
     def responsibilities(self, X: Any) -> np.ndarray:
-        """Return p(m|x) ∝ p(m) exp(β₁ E_q[log N(x|μ, Λ⁻¹)]) (equation 3)."""
+        """Return p(m|x) ∝ p(m) exp(β₁ E_q[log N(x|μ, Λ⁻¹)]) (equation 3).
+
+        Missing values are integrated out of N(x|μ, Λ⁻¹).
+        """
         logits = self._evaluate(Mixture.log_responsibilities, X)
         probs = np.exp(logits - logits.max(axis=1, keepdims=True))
         return probs / probs.sum(axis=1, keepdims=True)
@@ -346,8 +329,20 @@ class SpecialistMixture(DensityMixin, Learnable):
         return np.where(self.weights_ > 0, utility - price, -np.inf)
 
     def score_samples(self, X: Any) -> np.ndarray:
-        """Return the log-density of each sample, in the units of X."""
+        """Return the log-density of each sample, in the units of X, missing values integrated out.
+
+        It is that of fewer numbers where values are missing: compare rows with the same ones known.
+        """
         return self._evaluate(Mixture.log_density, X)
+
+    def surprise(self, X: Any) -> np.ndarray:
+        """Return by how many bits each sample is less likely than usual.
+
+        That is than the median of samples that are drawn from the density itself, of which the
+        same values are known: rows with and without gaps can be compared. The largest are the
+        outliers.
+        """
+        return self._evaluate(Mixture.surprise, X)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the mean log-density of the samples."""
@@ -389,12 +384,13 @@ class SpecialistMixture(DensityMixin, Learnable):
         chunks = as_chunks(X)
         if chunks is None:
             X, rows = self._checked(X, sample_weight, reset=True)
-            whitening = Whitening.of(X, rows) if known is None else known.whitening
+            whitening = self._coordinates(X, rows, known)
             samples = density.Samples.of(whitening, X, rows)
             return whitening, samples, float(np.sum(rows[1])), (X, *rows)
         if sample_weight is not None:
             raise ValueError("`sample_weight` must be None for data that are read in chunks.")
         self._check_settings()
+        self.__dict__.pop("encoding_", None)
         example = validate_data(self, chunks.example, reset=True, dtype=np.float64)
         self._check_df_prior(example.shape[1])
         whitening, large, weight = density.stream(chunks, known and known.whitening)
@@ -418,15 +414,64 @@ class SpecialistMixture(DensityMixin, Learnable):
         """Return checked samples, and the distinct ones among them."""
         self._check_settings()
         # A batch may have one row, but one row has no covariance.
-        X = validate_data(
-            self, X, reset=reset, dtype=np.float64, ensure_min_samples=2 if reset else 1
-        )
+        X = self._numbers(X, reset=reset, ensure_min_samples=2 if reset else 1)
         self._check_df_prior(X.shape[1])
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if not weight.any():
             raise ValueError("`sample_weight` must hold a weight above zero, but got only zeros.")
         rows = distinct(X, np.empty((len(X), 0)), _limited(weight))
-        return X, Rows(*density.canonical_order(X, rows))
+        missing = np.isnan(X)
+        if not missing.any():
+            return X, Rows(*density.canonical_order(X, rows))
+        mean = np.where(missing, 0.0, X).sum(axis=0) / np.maximum((~missing).sum(axis=0), 1)
+        filled = np.column_stack([np.where(missing, mean, X), missing])
+        return X, Rows(*density.canonical_order(filled, rows))
+
+    def _numbers(self, X: Any, *, reset: bool, ensure_min_samples: int = 1) -> np.ndarray:
+        """Return samples as numbers, with NaN for what is missing in a data frame."""
+        if as_frame(X) is None:
+            if reset:
+                self.__dict__.pop("encoding_", None)
+            elif hasattr(self, "encoding_") and not self.encoding_.is_plain:
+                raise ValueError(
+                    "SpecialistMixture was fitted on a data frame: `X` must be one with the "
+                    f"columns {', '.join(self.encoding_.names)}."
+                )
+            return validate_data(
+                self, X, reset=reset, dtype=np.float64, ensure_min_samples=ensure_min_samples
+            )
+        if reset:
+            self.encoding_: Encoding = Encoding.learn(X, keep_gaps=True)
+            self.feature_names_in_ = np.asarray(self.encoding_.names, object)
+            self.n_features_in_ = len(self.feature_names_in_)
+        elif not hasattr(self, "encoding_"):
+            return validate_data(self, X, reset=False, dtype=np.float64)
+        elif self.encoding_.is_plain:
+            # As everywhere in scikit-learn: the same columns in the same order.
+            validate_data(self, X, reset=False, skip_check_array=True)
+        numbers = self.encoding_.transform(X)
+        return check_array(
+            numbers,
+            estimator=self,
+            ensure_all_finite="allow-nan",
+            ensure_min_samples=ensure_min_samples,
+        )
+
+    def _coordinates(self, X: np.ndarray, rows: Rows, known: Mixture | None) -> Whitening:
+        """Return those of a mixture that is known, or those that fit the samples."""
+        if known is None:
+            return Whitening.of(X, rows)
+        if X.shape[1] != len(known.whitening.location):
+            raise ValueError(
+                f"The samples that a fit goes on with must have {len(known.whitening.location)} "
+                f"features, but got {X.shape[1]}: set warm_start=False for other columns."
+            )
+        if np.isnan(X).any() and not known.whitening.is_diagonal:
+            raise ValueError(
+                "The samples that a fit goes on with must have no missing values if the first ones "
+                "had none: fit anew, or begin with a batch that has some."
+            )
+        return known.whitening
 
     def _begin(
         self,
@@ -484,15 +529,17 @@ class SpecialistMixture(DensityMixin, Learnable):
         self, question: Callable[[Mixture, np.ndarray], np.ndarray], X: Any
     ) -> np.ndarray:
         check_is_fitted(self)
-        return question(self.state_, validate_data(self, X, reset=False, dtype=np.float64))
+        return question(self.state_, self._numbers(X, reset=False))
 
     def _n_parameters(self) -> int:
         """Count weights, means and covariances of the experts that are asked."""
-        d, active = self.n_features_in_, int(np.sum(self.weights_ > 0))
+        d, active = self.means_.shape[1], int(np.sum(self.weights_ > 0))
         return active * (1 + d + d * (d + 1) // 2) - 1
 
     def _untrained(self) -> Mixture:
-        return Mixture.zeros(self.n_experts_, self.n_features_in_)
+        encoding = getattr(self, "encoding_", None)
+        d = self.n_features_in_ if encoding is None else len(encoding.features)
+        return Mixture.zeros(self.n_experts_, d)
 
     def _check_state(self) -> None:
         self.state_.check()

@@ -26,7 +26,7 @@ Masses = Float[np.ndarray, " m"]
 
 def measure_errors(hierarchy: Hierarchy, table: Table, block: int) -> tuple[Squares, Masses]:
     """Return sums of each expert's squared errors and of the weight it is responsible for."""
-    n_experts = len(hierarchy.available)
+    n_experts = math.prod(hierarchy.sizes)
     square, mass = np.zeros((n_experts, table.y.shape[1])), np.zeros(n_experts)
     for rows in table.blocks(block):
         more_square, more_mass = _errors(hierarchy, rows)
@@ -63,7 +63,7 @@ def least_deviation(y: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"])
 
 @eqx.filter_jit
 def _errors(hierarchy: Hierarchy, data: Data) -> tuple[Float[Array, "m d"], Float[Array, " m"]]:
-    decision = jax.vmap(hierarchy)(data.x)
+    decision = jax.vmap(hierarchy)(data.x).flat
     assert isinstance(decision.answers, Gaussian)
     share = data.weight[:, None] * decision.responsibilities
     square = (decision.answers.mean - data.y[:, None, :]) ** 2

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -19,8 +20,8 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from pinfactory import settings as check
+from pinfactory.base import describe
 from pinfactory.core import utilities
-from pinfactory.core.constraints import Scheduled
 from pinfactory.core.families import Gaussian
 from pinfactory.core.gaussian_experts import (
     WIDEST,
@@ -31,14 +32,15 @@ from pinfactory.core.gaussian_experts import (
 )
 from pinfactory.core.hierarchy import Decision, Expert, FamilyExpert, Hierarchy
 from pinfactory.core.learning import Data, State, Utility, expected_utilities
-from pinfactory.networks import Factory
 from pinfactory.persistence import register
 
-from .committee import BLOCK, LIKELIHOODS, Committee, decide, unscaled
-from .fitting import Problem, Trainer
+from .committee import Committee, decide
+from .fitting import Judge, Problem
 from .linear_tree import grow
 from .noise import least_deviation, measure_errors, root_mean_square
+from .parameters import ATTRIBUTES, LIKELIHOODS, PARAMETERS
 from .table import RowNumbers, Rows, Table
+from .table_learner import BLOCK, unscaled
 
 Routing = Literal["mixture", "best", "sampled"]
 
@@ -53,6 +55,8 @@ T_DEVIATION = math.sqrt(utilities.DEGREES / (utilities.DEGREES - 2.0))
 
 
 @register("SpecialistRegressor")
+@describe(parameters=PARAMETERS, attributes=ATTRIBUTES)
+@dataclass(kw_only=True, eq=False, repr=False)
 class SpecialistRegressor(RegressorMixin, Committee):
     """Predict numbers with a few simple experts and a selector that sends each sample to one.
 
@@ -62,9 +66,7 @@ class SpecialistRegressor(RegressorMixin, Committee):
 
     Parameters
     ----------
-    n_experts : int, default=4
-        The most experts there may be. How many are in use is found out on held-out rows, down to
-        one where one is enough (`start`).
+    {parameters}
     utility : {"likelihood", "student_t", "squared_error", "huber"}, default="likelihood"
         What an answer is worth: the log-likelihood of the true value under a Gaussian, or under
         Student's t with 4 degrees of freedom and the answer's mean and scale, for targets with
@@ -74,90 +76,13 @@ class SpecialistRegressor(RegressorMixin, Committee):
     noise : {"constant", "varying"}, default="constant"
         Whether an expert is equally sure of all its answers, or its network gives a deviation
         for each input. The deviation of the committee varies in either case.
-    expert : {"linear", "mlp", "constant"} or callable, default="linear"
-        What an expert is: a linear map, a linear map and a multilayer perceptron added up, the same
-        answer to everything, or a factory ``(inputs, outputs, *, key)`` of any Equinox module from
-        a vector to a vector.
-    expert_hidden : tuple of int, default=(64,)
-        Hidden layers of an ``"mlp"`` expert, with ReLU units.
-    selector : {"tree", "mlp", "linear"} or callable, default="tree"
-        What the selector is: a binary tree of linear gates, a multilayer perceptron, a linear map,
-        or a factory as for `expert`.
-    selector_hidden : tuple of int, default=(10, 10)
-        Hidden layers of an ``"mlp"`` selector, with tanh units.
-    start : {"auto", "tree", "random"}, default="auto"
-        How training begins: from linear model trees of several sizes, one leaf among them; from
-        random parameters; or both, and what is best on held-out rows is kept.
-    objective : {"auto", "likelihood", "free_energy"}, default="auto"
-        What is maximised, both minus the price of information: the log-likelihood of the mixture,
-        log Σ p(m|x) p(y|x,m), or the expected utility of an expert, which makes it J. "auto" is the
-        likelihood wherever it is defined and prices stay fixed.
-    beta_selector : float or Scheduled, default=25.0
-        β₁, the selector's resource: large values let it process much information, small ones make
-        the experts share every sample.
-    beta_expert : float or Scheduled, default=20.0
-        β₂, the experts' resource: small values keep their answers close to their habit p(y|m).
-    selector_bits, expert_bits : float, optional
-        A budget in bits instead of a β, which begins at the β above and is found. It is met on the
-        training samples within 5 %; where a stage has no use for so many bits, a warning says how
-        many it processes. `partial_fit` draws near a budget batch by batch.
-    expectation : {"exact", "sampled"}, default="exact"
-        Whether a step takes the exact expectation over experts, or samples one expert for each
-        input, as the paper does.
-    momentum_selector, momentum_expert : float, default=0.99
-        λ₂ and λ₁, the momenta of the running priors.
-    max_iter : int, default=3000
-        Steps of gradient ascent at the most.
-    batch_size : int or "auto", default="auto"
-        Samples in a step; by default a sixty-fourth of all, between 32 and 1,024.
-    learning_rate : float, default=0.006
-        Step size of Adam.
-    weight_decay : float, default=0.0
-        Decay of all weights per unit of learning rate.
-    early_stopping : bool, "folds" or "auto", default="auto"
-        How to find out when to stop. True sets a part of the samples aside, stops when the
-        committee no longer improves on it, and keeps the best state. "folds" finds the number of
-        steps by cross-validation and then trains that long on all samples. "auto" uses folds from
-        40 samples on, a part of them from 10,000 samples on (or from 100 if a β follows a
-        schedule).
-    validation_fraction : float, default=0.15
-        Share of the samples that is set aside, at most 10,000 of them.
-    n_iter_no_change : int, default=10
-        How many checks without improvement end training; there is one every 100 steps.
-    n_init : int, default=1
-        Random starts, trained side by side with those from trees; the best is kept.
-    standardise : bool, default=True
-        Whether inputs and targets are standardised, and rows far outside of all others left out; if
-        not, data are taken as they are.
-    averaging : bool, default=True
-        Whether what is kept is the running mean of the parameters, or those of the last step.
-    warm_start : bool, default=False
-        Whether `fit` goes on from the last solution.
-    verbose : bool, default=False
-        Whether to show a progress bar.
-    random_state : int, RandomState or None, default=None
-        Source of randomness.
 
     Attributes
     ----------
     noise_ : ndarray of shape (n_experts, n_outputs)
         With a utility of ``"squared_error"`` or ``"huber"``, the root mean square error of every
         expert on the data it is responsible for; this is then the deviation of its answers.
-    information_ : Information
-        Bits processed by both stages, overall and per expert; p(m); effective number of experts.
-    effective_experts_ : float
-        2^H(M): the number of equally busy experts that would be as diverse.
-    gain_ : tuple of two floats, or None
-        What the committee gains over one expert in held-out score, for each sample, and its
-        standard error; None where no samples were held out.
-    verdict_ : str
-        In plain words: whether one expert is enough, or several share the work.
-    state_ : State
-        The trained hierarchy, its priors and resources.
-    n_iter_ : int
-        Steps taken.
-    n_features_in_, feature_names_in_
-        As everywhere in scikit-learn.
+    {attributes}
 
     Examples
     --------
@@ -169,68 +94,8 @@ class SpecialistRegressor(RegressorMixin, Committee):
     True
     """
 
-    def __init__(
-        self,
-        n_experts: int = 4,
-        *,
-        utility: str = "likelihood",
-        noise: str = "constant",
-        expert: str | Factory = "linear",
-        expert_hidden: tuple[int, ...] = (64,),
-        selector: str | Factory = "tree",
-        selector_hidden: tuple[int, ...] = (10, 10),
-        start: str = "auto",
-        objective: str = "auto",
-        beta_selector: float | Scheduled = 25.0,
-        beta_expert: float | Scheduled = 20.0,
-        selector_bits: float | None = None,
-        expert_bits: float | None = None,
-        expectation: str = "exact",
-        momentum_selector: float = 0.99,
-        momentum_expert: float = 0.99,
-        max_iter: int = 3000,
-        batch_size: int | str = "auto",
-        learning_rate: float = 6e-3,
-        weight_decay: float = 0.0,
-        early_stopping: bool | str = "auto",
-        validation_fraction: float = 0.15,
-        n_iter_no_change: int = 10,
-        n_init: int = 1,
-        standardise: bool = True,
-        averaging: bool = True,
-        warm_start: bool = False,
-        verbose: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        self.n_experts = n_experts
-        self.utility = utility
-        self.noise = noise
-        self.expert = expert
-        self.expert_hidden = expert_hidden
-        self.selector = selector
-        self.selector_hidden = selector_hidden
-        self.start = start
-        self.objective = objective
-        self.beta_selector = beta_selector
-        self.beta_expert = beta_expert
-        self.selector_bits = selector_bits
-        self.expert_bits = expert_bits
-        self.expectation = expectation
-        self.momentum_selector = momentum_selector
-        self.momentum_expert = momentum_expert
-        self.max_iter = max_iter
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.n_init = n_init
-        self.standardise = standardise
-        self.averaging = averaging
-        self.warm_start = warm_start
-        self.verbose = verbose
-        self.random_state = random_state
+    utility: str = "likelihood"
+    noise: str = "constant"
 
     def fit(
         self,
@@ -264,13 +129,15 @@ class SpecialistRegressor(RegressorMixin, Committee):
             warm = self._is_warm()
             X, y, weight = self._checked(X, y, sample_weight, reset=not warm, numeric=True)
             y = self._columns(y, reset=not warm)
-            self._noise_mass = None
+            self._noise_mass: np.ndarray | None = None
             rows = self._rows(X, y, weight)
             if not warm:
                 self._fit_scalers(X, y, rows)
             table = self._table(X, self._targets(y), rows)
             self._fit_table(table, callbacks=callbacks, checkpoint=checkpoint)
-            self._set_rules(X, y)
+            self._set_noise(table)
+            if hasattr(self, "encoding_"):
+                self._set_rules(X, y)
         return self
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SpecialistRegressor":
@@ -287,7 +154,9 @@ class SpecialistRegressor(RegressorMixin, Committee):
             if first:
                 self._noise_mass = None
                 self._fit_scalers(X, y, rows)
-            self._fit_batch(self._table(X, self._targets(y), rows))
+            table = self._table(X, self._targets(y), rows)
+            self._fit_batch(table)
+            self._set_noise(table)
         return self
 
     def predict(
@@ -340,16 +209,10 @@ class SpecialistRegressor(RegressorMixin, Committee):
         X, y, _ = self._checked(X, y, None, reset=False, numeric=True)
         y, scaler = self._columns(y, reset=False), self.target_scaler_
         decision = self._ask_numbers(decide, X)
-        answers, selection = decision.answers, decision.selections[0]
         target = ((y - scaler.mean_) / scaler.scale_)[:, None, :]
-        scale = np.exp(answers.log_scale)
-        if self.utility == "student_t":
-            scale = scale / T_DEVIATION
-            log_y = stats.t.logpdf(target, utilities.DEGREES, answers.mean, scale).sum(axis=2)
-        else:
-            log_y = stats.norm.logpdf(target, answers.mean, scale).sum(axis=2)
-        log_unit = np.sum(np.log(scaler.scale_))
-        return special.logsumexp(selection.log_probs + log_y, axis=1) - log_unit
+        log_y = self._density(decision.answers).logpdf(target).sum(axis=2)
+        log_share, log_unit = decision.selections[0].log_probs, np.sum(np.log(scaler.scale_))
+        return special.logsumexp(log_share + log_y, axis=1) - log_unit
 
     def cdf(self, X: Any, y: Any) -> np.ndarray:
         """Return the probability that the answer is at most y; uniform where it is calibrated.
@@ -367,8 +230,8 @@ class SpecialistRegressor(RegressorMixin, Committee):
         X, y, _ = self._checked(X, y, None, reset=False, numeric=True)
         decision = self._ask_numbers(decide, X)
         target = self._targets(self._columns(y, reset=False))
-        answers, share = decision.answers, np.exp(decision.selections[0].log_probs)
-        below = stats.norm.cdf(target[:, None], answers.mean, np.exp(answers.log_scale))
+        share = np.exp(decision.selections[0].log_probs)
+        below = self._density(decision.answers).cdf(target[:, None])
         return self._shaped(np.sum(share[..., None] * below, axis=1))
 
     def sample(self, X: Any) -> np.ndarray:
@@ -381,6 +244,13 @@ class SpecialistRegressor(RegressorMixin, Committee):
         value = answer.mean + noise * np.exp(answer.log_scale)
         return self._shaped(value * self.target_scaler_.scale_ + self.target_scaler_.mean_)
 
+    def _density(self, answers: Any) -> Any:
+        """Return the densities of answers to standardised targets."""
+        scale = np.exp(answers.log_scale)
+        if self.utility == "student_t":
+            return stats.t(utilities.DEGREES, answers.mean, scale / T_DEVIATION)
+        return stats.norm(answers.mean, scale)
+
     # ------------------------------------------------------------- what makes it a regressor
 
     # A uniform prior is for a finite set of answers.
@@ -390,9 +260,6 @@ class SpecialistRegressor(RegressorMixin, Committee):
         *Committee._attributes,
     )
     _optional_attributes = (*Committee._optional_attributes, "noise_")
-    noise_: np.ndarray
-    _noise_mass: np.ndarray | None
-    _log_floor: np.ndarray
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -422,55 +289,53 @@ class SpecialistRegressor(RegressorMixin, Committee):
     def _problem(self) -> Problem:
         utility = check.choice("utility", self.utility, list(UTILITIES))
         varying = check.choice("noise", self.noise, ("constant", "varying")) == "varying"
-        n_targets = len(self.target_scaler_.mean_)
+        n_inputs, n_targets = self._n_inputs, len(self.target_scaler_.mean_)
 
         def expert(key: Array) -> Expert:
             if varying:
-                return FamilyExpert(self._network(2 * n_targets, key), gaussian)
+                return FamilyExpert(self._network(n_inputs, 2 * n_targets, key), gaussian)
             scale = jax.device_put(np.zeros(n_targets, np.float32))
             floor = jax.device_put(np.round(1e3 * self._log_floor).astype(np.int32))
-            return ConstantNoiseExpert(self._network(n_targets, key), scale, floor)
+            return ConstantNoiseExpert(self._network(n_inputs, n_targets, key), scale, floor)
 
+        error = _error_of_rows if utility == "likelihood" else None
         return Problem(
-            self._n_inputs,
-            UTILITIES[utility],
+            n_inputs,
             expert,
-            ROW_SCORES[utility],
+            Judge(UTILITIES[utility], ROW_SCORES[utility], error),
             _random_order,
             partial(grow, log_floor=self._log_floor, linear=self.expert != "constant"),
-            _error_of_rows if utility == "likelihood" else None,
         )
 
     def _hierarchy(self) -> Hierarchy:
         hierarchy = self.state_.model
         if self.utility == "student_t":
-            wider = Widened(hierarchy.experts, math.log(T_DEVIATION))
-            return eqx.tree_at(lambda h: h.experts, hierarchy, wider)
+            wider = Widened(hierarchy.last_experts, math.log(T_DEVIATION))
+            return eqx.tree_at(lambda h: h.last_experts, hierarchy, wider)
         if self._noise_mass is None:
             return hierarchy
         log_noise = np.log(self.noise_ / self.target_scaler_.scale_).astype(np.float32)
-        calibrated = Calibrated(hierarchy.experts, jnp.asarray(log_noise))
-        return eqx.tree_at(lambda h: h.experts, hierarchy, calibrated)
-
-    def _measure(self, table: Table) -> None:
-        super()._measure(table)
-        if self.utility not in LIKELIHOODS:
-            self._set_noise(table)
+        log_noise = log_noise.reshape(*hierarchy.sizes, -1)
+        calibrated = Calibrated(hierarchy.last_experts, jnp.asarray(log_noise))
+        return eqx.tree_at(lambda h: h.last_experts, hierarchy, calibrated)
 
     def _set_noise(self, table: Table) -> None:
         """Set each expert's noise to the root mean square error on what it is responsible for.
 
-        A squared error rewards no honest deviation: that of an answer is set by β₂ alone.
+        A squared error rewards no honest deviation: that of an answer is set by β₂ alone. A
+        likelihood does.
         """
+        if self.utility in LIKELIHOODS:
+            return
         scale = self.target_scaler_.scale_
         square, mass = measure_errors(self.state_.model, table, BLOCK)
         if self._noise_mass is not None:
-            trainer = Trainer(self, self._problem(), self._train)
-            steps = -(-len(table.x) // trainer.batch_size(len(table.x)))
+            steps = -(-len(table.x) // self._trainer().batch_size(len(table.x)))
             kept = self.momentum_expert**steps * self._noise_mass
             square += kept[:, None] * (self.noise_ / scale) ** 2
             mass += kept
-        self.noise_, self._noise_mass = root_mean_square(square, mass) * scale, mass
+        self.noise_: np.ndarray = root_mean_square(square, mass) * scale
+        self._noise_mass = mass
 
     def _shaped(self, values: np.ndarray) -> np.ndarray:
         return values[:, 0] if self._one_output else values
@@ -491,7 +356,7 @@ class SpecialistRegressor(RegressorMixin, Committee):
     @eqx.filter_jit
     def _mixture(hierarchy: Hierarchy, x: Float[Array, "n d"]) -> Gaussian:
         """Return the mean and deviation of the mixture of all experts."""
-        decision = jax.vmap(hierarchy)(x)
+        decision = jax.vmap(hierarchy)(x).flat
         return jax.vmap(lambda answers, share: answers.merge(share))(
             decision.answers, decision.selections[0].probs
         )
@@ -504,7 +369,7 @@ def _random_order(table: Table, random: np.random.Generator) -> RowNumbers:
 def _log_likelihood_of_rows(
     utility: Utility, hierarchy: Hierarchy, data: Data
 ) -> Float[Array, " n"]:
-    decision: Decision = jax.vmap(hierarchy)(data.x)
+    decision: Decision = jax.vmap(hierarchy)(data.x).flat
     log_y = expected_utilities(utility, decision.answers, data.y)
     return logsumexp(decision.selections[0].log_probs + log_y, axis=1)
 

@@ -10,9 +10,10 @@ from sklearn.base import is_classifier
 from pinfactory.formats import quantity
 from pinfactory.tables import Column, Encoding
 
-from .committee import Committee, select
+from .committee import Committee
 from .conditions import level_codes
 from .explain import encoding_of, standard_answers
+from .table_learner import select
 
 # Values of a number that are tried, first over its range and then around the nearest.
 GRID = 33
@@ -26,8 +27,7 @@ MOST_PRINTED = 8
 class Attributions:
     """Contributions of every column to every answer, with the attributes of SHAP's explanations.
 
-    `shap.Explanation(values=a.values, base_values=a.base_values, data=a.data,
-    feature_names=a.feature_names)` is what SHAP's plots take.
+    `to_shap` gives what SHAP's plots take.
 
     Attributes
     ----------
@@ -52,6 +52,32 @@ class Attributions:
     def shape(self) -> tuple[int, ...]:
         """Return the shape of the values."""
         return self.values.shape
+
+    def to_shap(self) -> Any:
+        """Return a `shap.Explanation`, for `shap.plots`.
+
+        Its `data` are numbers, by which plots are coloured and laid out: a category is its place
+        among those of its column in alphabetical order. Its `display_data` are the user's values.
+        """
+        try:
+            from shap import Explanation
+        except ImportError as error:
+            raise ImportError("`to_shap` needs pip install shap.") from error
+        codes = np.column_stack([_codes(column) for column in self.data.T])
+        return Explanation(
+            values=self.values,
+            base_values=self.base_values,
+            data=codes,
+            display_data=self.data,
+            feature_names=self.feature_names,
+        )
+
+
+def _codes(column: np.ndarray) -> Float[np.ndarray, " n"]:
+    """Return numbers as they are, and categories numbered."""
+    if any(isinstance(value, str) for value in column):
+        return np.unique(column.astype(str), return_inverse=True)[1].astype(float)
+    return column.astype(float)
 
 
 class Contribution(NamedTuple):
@@ -172,7 +198,7 @@ def _data(encoding: Encoding, index: int, X: np.ndarray) -> np.ndarray:
     """Return the user's values of a column from what the model sees."""
     column, places = encoding.columns[index], encoding.places(index)
     if column.kind == "category":
-        return np.asarray(column.indicated, object)[level_codes(column, X[:, places])]
+        return np.asarray(column.indicated, object)[level_codes(X[:, places])]
     values = X[:, places[0]].astype(object)
     if column.has_missing:
         values[X[:, places[1]] > 0.5] = np.nan

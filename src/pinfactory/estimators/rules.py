@@ -4,15 +4,15 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from scipy import stats
 from scipy.special import softmax
 from sklearn.base import is_classifier
 
 from pinfactory.tables import Encoding, Rule, Rules, Weight
 
 from .committee import Committee, decide
-from .conditions import Conditions, level_codes
+from .conditions import Conditions, f1, level_codes
 from .explain import encoding_of, is_linear, linear_answers, standard_errors
+from .paths import find_paths
 
 
 def find_rules(committee: Committee, X: Float[np.ndarray, "n d"], y: np.ndarray) -> Rules:
@@ -39,12 +39,12 @@ def find_rules(committee: Committee, X: Float[np.ndarray, "n d"], y: np.ndarray)
         # p(m|x,y): an expert's noise is that of the rows it explains.
         share = softmax(log_share + _log_likelihood(committee, decision.answers, y), axis=1)
         error = standard_errors(committee, x, target, share)
-    rules, conditions = [], Conditions(encoding, X)
+    rules, conditions, paths = [], Conditions(encoding, X), find_paths(committee, X)
     for m in committee.information_.in_use.tolist():
         mine = owner == m
         if not mine.any():
             continue
-        found = conditions.find(mine)
+        found, path = conditions.find(mine), paths[m] if paths else None
         rules.append(
             Rule(
                 m,
@@ -53,6 +53,8 @@ def find_rules(committee: Committee, X: Float[np.ndarray, "n d"], y: np.ndarray)
                 found.text(encoding),
                 tuple(dict.fromkeys(encoding.columns[t.column].name for t in found.terms)),
                 found.fidelity,
+                path.gates if path else (),
+                _fidelity(path.holds(), mine) if path else 0.0,
                 int(mine.sum()),
                 int(found.holds(encoding, X).sum()),
                 dict(zip(names, answers[mine, m].mean(axis=0).tolist(), strict=True)),
@@ -64,6 +66,10 @@ def find_rules(committee: Committee, X: Float[np.ndarray, "n d"], y: np.ndarray)
         of = f" of {committee.classes_[1]}" if len(committee.classes_) == 2 else ""
         return Rules(tuple(rules), len(X), "accuracy", f"log-odds{of}")
     return Rules(tuple(rules), len(X), "R²", "the target's units")
+
+
+def _fidelity(held: np.ndarray, mine: np.ndarray) -> float:
+    return float(f1((held & mine).sum(), held.sum(), mine.sum()))
 
 
 def _answers(
@@ -90,7 +96,7 @@ def _log_likelihood(committee: Committee, answers: Any, y: np.ndarray) -> np.nda
     if is_classifier(committee):
         return np.take_along_axis(answers.log_probs, y[:, None, None], axis=2)[..., 0]
     target = _standard_targets(committee, y)[:, None]
-    return stats.norm.logpdf(target, answers.mean, np.exp(answers.log_scale)).sum(axis=2)
+    return committee._density(answers).logpdf(target).sum(axis=2)
 
 
 def _score(classify: bool, answers: np.ndarray, truth: np.ndarray) -> float:
@@ -116,7 +122,7 @@ def _weights(
         if not places:
             continue
         if column.kind == "category":
-            codes = level_codes(column, mine[:, places])
+            codes = level_codes(mine[:, places])
             counts = np.bincount(codes, minlength=len(column.indicated))[-len(places) :]
         else:
             counts = np.asarray([len(mine), *mine[:, places[1:]].sum(axis=0)], int)

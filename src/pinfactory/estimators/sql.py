@@ -19,6 +19,10 @@ def to_sql(committee: Committee, table: str) -> str:
     Numbers have 9 digits, as many as single precision has.
     """
     hierarchy, encoding = committee.state_.model, encoding_of(committee)
+    if len(hierarchy.sizes) > 1:
+        raise ValueError(
+            f"`to_sql` needs one level of selection, but got n_experts={committee.n_experts!r}."
+        )
     tree = hierarchy.selector
     if not isinstance(tree, SoftTree):
         raise ValueError(f'`to_sql` needs selector="tree", but got {committee.selector!r}.')

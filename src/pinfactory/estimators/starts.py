@@ -1,5 +1,6 @@
 """Committees that begin as a linear model tree: leaves become experts, cuts become gates."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -29,13 +30,37 @@ TAUGHT_STEPS, TAUGHT_BATCH, TAUGHT_ROWS = 1000, 128, 4096
 def begin(hierarchy: Hierarchy, tree: LinearTree, n_leaves: int) -> Hierarchy:
     """Return the hierarchy with the first experts set to the leaves, and no others available.
 
-    A selector that is a tree itself gets the cuts; others have to be taught.
+    Selectors that are trees themselves get the cuts; others have to be taught. Of several levels,
+    the first has the first splits, and each of its experts what became of one leaf.
     """
-    available = jax.device_put(np.arange(len(hierarchy.available)) < n_leaves)
-    selector = hierarchy.selector
+    tree, n_experts = tree.first(n_leaves), len(hierarchy.available)
+    n_used = min(tree.n_leaves, n_experts)
+    available = jax.device_put(np.arange(n_experts) < n_used)
+    selector, experts = hierarchy.selector, hierarchy.experts
     if isinstance(selector, networks.SoftTree):
-        selector = _gates(selector, tree, n_leaves)
-    return Hierarchy(selector, _experts(hierarchy.experts, tree.leaves(n_leaves)), available)
+        selector = _gates(selector, tree, n_used)
+    if not isinstance(experts, Hierarchy):
+        return Hierarchy(selector, _experts(experts, tree.leaves(n_used)), available)
+    inner = [pick(experts, m) for m in range(n_experts)]
+    for m in range(n_used):
+        inner[m] = begin(inner[m], tree.branch(n_used, m), n_leaves)
+    return Hierarchy(selector, stack(inner), available)
+
+
+def place(
+    tree: LinearTree, n_leaves: int, sizes: Sequence[int], x: Float[np.ndarray, "n d"]
+) -> Int[np.ndarray, " n"]:
+    """Return which expert of the last level begins as the leaf of each row."""
+    tree, below = tree.first(n_leaves), sizes[1:]
+    n_used = min(tree.n_leaves, sizes[0])
+    first = tree.assign(x, n_used)
+    if not below:
+        return first
+    placed = first * math.prod(below)
+    for m in range(n_used):
+        mine = first == m
+        placed[mine] += place(tree.branch(n_used, m), n_leaves, below, x[mine])
+    return placed
 
 
 def accepts_leaves(expert: Any) -> bool:
@@ -110,7 +135,7 @@ class SelectorLoss(eqx.Module):
     def __call__(
         self, model: Hierarchy, state: State, batch: Data, key: Key[Array, ""]
     ) -> tuple[Float[Array, ""], tuple[Any, Float[Array, ""]]]:
-        log_probs = jax.vmap(model.select)(batch.x).log_probs
+        log_probs = jax.vmap(model.select_last)(batch.x).log_probs
         chosen = jnp.arange(log_probs.shape[1]) == batch.y[:, None]
         value = -jnp.sum(batch.weight * jnp.sum(jnp.where(chosen, log_probs, 0.0), axis=1))
         value = value / jnp.maximum(jnp.sum(batch.weight), 1e-6)

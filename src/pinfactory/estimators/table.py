@@ -7,10 +7,9 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from pinfactory.core.batches import Epochs
+from pinfactory.core.batches import Epochs, padded, padded_length
 from pinfactory.core.hierarchy import stack
 from pinfactory.core.learning import Data
-from pinfactory.core.padding import padded, padded_length
 
 RowNumbers = Int[np.ndarray, " _"]
 
@@ -142,8 +141,12 @@ class Validation(NamedTuple):
 
     @classmethod
     def folds(cls, table: Table, order: RowNumbers, n_folds: int) -> "Validation":
-        """Set another part aside for each fold, so that every row judges one of them."""
-        judged = [*(order[fold::n_folds] for fold in range(n_folds)), order[:0]]
+        """Set another part aside for each fold, so that every row judges one of them.
+
+        Parts of the order that follow one another: where classes take turns, every third row may
+        be of one class.
+        """
+        judged = [*np.array_split(order, n_folds), order[:0]]
         learned = [np.setdiff1d(order, rows) for rows in judged]
         length = padded_length(len(judged[0]))
         data = stack([table.take(rows).padded(length) for rows in judged])

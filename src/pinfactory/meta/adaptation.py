@@ -16,9 +16,9 @@ import numpy as np
 from jax.scipy.linalg import cho_factor, cho_solve
 from jaxtyping import Array, Float, Key, PyTree
 
-from pinfactory.allocation import reserve
 from pinfactory.core.hierarchy import Expert
 from pinfactory.core.learning import Utility
+from pinfactory.networks import reserve
 
 from .tasks import Samples
 

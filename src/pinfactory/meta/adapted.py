@@ -11,10 +11,10 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from pinfactory import settings as check
+from pinfactory.core.batches import padded, padded_length
 from pinfactory.core.compiling import bounded
 from pinfactory.core.families import Family, Gaussian
 from pinfactory.core.hierarchy import Hierarchy
-from pinfactory.core.padding import padded, padded_length
 from pinfactory.environment import with_library_settings
 
 from .evaluation import Routing, answers

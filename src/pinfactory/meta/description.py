@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from pinfactory import settings as check
-from pinfactory.allocation import reserve
 from pinfactory.core.hierarchy import Hierarchy, zeros_like
 from pinfactory.core.learning import Utility
+from pinfactory.networks import reserve
 
 from .experts import TaskInput, per_query
 from .tasks import Samples

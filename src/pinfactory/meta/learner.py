@@ -18,13 +18,13 @@ from pinfactory.core.constraints import (
     Constraints,
     Fixed,
     Resource,
+    Schedule,
     Scheduled,
     UtilityScale,
 )
 from pinfactory.core.hierarchy import Hierarchy, pick, stack
 from pinfactory.core.information import Information
 from pinfactory.core.learning import Learner, State, Utility
-from pinfactory.core.schedules import Schedule
 from pinfactory.core.training import Run
 from pinfactory.environment import with_library_settings
 

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, PyTree
 
-from pinfactory.allocation import reserve
 from pinfactory.core.families import Categorical
 from pinfactory.core.hierarchy import Decision, Expert, Hierarchy
+from pinfactory.networks import reserve
 from pinfactory.vision import OneBlock
 
 from .experts import TaskInput

@@ -18,11 +18,11 @@ from pinfactory import settings as check
 from pinfactory.base import Learnable
 from pinfactory.callbacks import fingerprint
 from pinfactory.core.batches import Epochs
+from pinfactory.core.compiling import compiled
 from pinfactory.core.constraints import Constraints, Prior, Priors
-from pinfactory.core.families import Family, NormalWishart
-from pinfactory.core.families.numerics import LOG_2PI
+from pinfactory.core.families import LOG_2PI, Family, NormalWishart
 from pinfactory.core.hierarchy import Decision, Expert, Hierarchy, assemble, pick, stack
-from pinfactory.core.information import measure
+from pinfactory.core.information import Information, measure
 from pinfactory.core.learning import Info, Learner, State
 from pinfactory.core.objective import Expectation, objective, sampled_objective
 from pinfactory.core.training import Run
@@ -119,6 +119,16 @@ def _updated(priors: Priors, decision: Decision, weights: Float[Array, " n"]) ->
     return Priors((selector.update(selection, weights), expert.update(once, taken)))
 
 
+@compiled
+def _decide(model: Hierarchy, x: Float[Array, " d"]) -> Decision:
+    return model(x)
+
+
+@compiled
+def _measure(model: Hierarchy, x: Float[Array, "n d"]) -> Information:
+    return measure(jax.vmap(model)(x))
+
+
 @register("paper.GradientMixture")
 @dataclass(kw_only=True, eq=False, repr=False)
 class GradientMixture(DensityMixin, Learnable):
@@ -198,7 +208,7 @@ class GradientMixture(DensityMixin, Learnable):
                 batches=Epochs(len(X), check.integer("batch_size", self.batch_size, 1)),
             )
             self.state_, self.n_iter_ = pick(trained.run.state, 0), int(trained.run.step)
-            self.information_ = measure(jax.vmap(self.state_.model)(jnp.asarray(X))).on_host()
+            self.information_ = _measure(self.state_.model, jnp.asarray(X)).on_host()
         return self
 
     def _start(self, seed: int) -> State:
@@ -212,7 +222,7 @@ class GradientMixture(DensityMixin, Learnable):
             lambda key: NormalWishartExpert.start(d, df, strength, key=key),
             n_experts,
         )
-        priors = self._priors(model(jnp.zeros(d)))
+        priors = self._priors(_decide(model, jnp.zeros(d)))
         if check.choice("prior", self.prior, ("running", "fixed")) == "fixed":
             standard = eqx.tree_at(lambda e: e.mean, model.experts, jnp.zeros((n_experts, d)))
             answers: Family = jax.vmap(lambda expert: expert(None))(standard)

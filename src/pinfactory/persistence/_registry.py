@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from pinfactory.allocation import limited
+from pinfactory.networks import limited_size
 
 from ._atomic import FilePath
 from ._container import read, write
@@ -187,7 +187,7 @@ def load(path: FilePath, **functions: Any) -> Any:
     try:
         # Settings that ask for more than the file holds cannot be those of its model.
         most = SPARE + SHARE * sum(array.size for array in arrays.values())
-        with limited(most), np.errstate(all="ignore"):
+        with limited_size(most), np.errstate(all="ignore"):
             return _classes[manifest.kind]._from_file(
                 meta, lambda like: fill(path, manifest, arrays, like)
             )

@@ -1,20 +1,23 @@
 """How likely is what: `DensityDisplay`."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.utils.validation import check_array, check_is_fitted
 
+from pinfactory.tables import as_frame
+
 from ._grid import feature_indices, feature_names, reach
-from .style import GREY, INK, figure_of, new_axes, tidy
+from .style import GREY, INK, Drawn, figure_of, new_axes, tidy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
-class DensityDisplay:
+@dataclass(kw_only=True, eq=False)
+class DensityDisplay(Drawn):
     """The density over one or two features; the other features are integrated out.
 
     Make it with `from_estimator`.
@@ -38,23 +41,11 @@ class DensityDisplay:
     figure_ : matplotlib Figure
     """
 
-    ax_: "Axes"
-    figure_: "Figure"
-
-    def __init__(
-        self,
-        *,
-        grid: list[np.ndarray],
-        density: np.ndarray,
-        points: np.ndarray,
-        names: list[str],
-        note: str,
-    ) -> None:
-        self.grid = grid
-        self.density = density
-        self.points = points
-        self.names = names
-        self.note = note
+    grid: list[np.ndarray]
+    density: np.ndarray
+    points: np.ndarray
+    names: list[str]
+    note: str
 
     @classmethod
     def from_estimator(
@@ -75,14 +66,19 @@ class DensityDisplay:
         X : array-like of shape (n_samples, n_features)
             Samples that are drawn and set the limits of the grid.
         features : one or two of int or str, optional
-            Which features to show; the first two (or the only one) by default.
+            Which features to show; the first two (or the only one) by default. Those of a data
+            frame have the names of `encoding_.features`.
         grid_resolution : int, default=200
             Number of points along a feature.
         ax : matplotlib Axes, optional
             Axes to draw on; a new figure by default.
         """
+        encoding = getattr(estimator, "encoding_", None)
         check_is_fitted(estimator)
-        columns = check_array(X, dtype=float)
+        if encoding is None or as_frame(X) is None:
+            columns = check_array(X, dtype=float)
+        else:
+            columns = encoding.transform(X)
         names = feature_names(estimator, columns.shape[1])
         chosen = feature_indices(features, names)
         axes = [reach(columns[:, i], grid_resolution) for i in chosen]

@@ -15,7 +15,10 @@ MOST_LEVELS = 12
 
 
 def feature_names(estimator: Any, n_features: int) -> list[str]:
-    """Return the names seen in `fit`, or x0, x1 and so on."""
+    """Return the names of the numbers that a model sees: those of `fit`, or x0, x1 and so on."""
+    encoding = getattr(estimator, "encoding_", None)
+    if encoding is not None:
+        return [feature.name for feature in encoding.features]
     return list(getattr(estimator, "feature_names_in_", [f"x{i}" for i in range(n_features)]))
 
 
@@ -35,7 +38,7 @@ def feature_indices(features: Sequence[int | str] | None, names: list[str]) -> l
 
 def reach(values: np.ndarray, resolution: int) -> np.ndarray:
     """Return a grid a little beyond the values."""
-    low, high = values.min(), values.max()
+    low, high = np.nanmin(values), np.nanmax(values)
     margin = 0.08 * (high - low) or 1.0
     return np.linspace(low - margin, high + margin, resolution)
 
@@ -122,5 +125,8 @@ def _axis(
 
 def _typical_row(encoding: Encoding, X: Any) -> int:
     numbers = encoding.transform(X)
-    distance = np.abs(numbers - np.median(numbers, axis=0)) / (numbers.std(axis=0) + 1e-12)
-    return int(distance.sum(axis=1).argmin())
+    distance = np.abs(numbers - np.nanmedian(numbers, axis=0)) / (
+        np.nanstd(numbers, axis=0) + 1e-12
+    )
+    # What is missing is never typical.
+    return int(np.nan_to_num(distance, nan=1e9).sum(axis=1).argmin())

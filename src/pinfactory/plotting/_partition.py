@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,17 +11,17 @@ from sklearn.base import is_classifier, is_regressor
 from sklearn.utils.validation import check_is_fitted
 
 from ._grid import feature_indices, feature_names, reach, slice_of_frame
-from .style import GREY, INK, expert_colours, figure_of, new_axes, tidy
+from .style import GREY, INK, Drawn, expert_colours, figure_of, new_axes, tidy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _WHITE = 0.5  # how much white is mixed into areas, so that samples stand out on them
 _MARKERS = (("o", "white"), ("s", INK), ("^", "#bbbbbb"), ("D", GREY), ("v", "white"))
 
 
-class PartitionDisplay:
+@dataclass(kw_only=True, eq=False)
+class PartitionDisplay(Drawn):
     """Who answers where: the space of one or two features, coloured by the experts' p(m|x).
 
     Make it with `from_estimator`. Where experts share the responsibility their colours mix.
@@ -57,37 +58,18 @@ class PartitionDisplay:
     figure_ : matplotlib Figure
     """
 
-    ax_: "Axes"
-    figure_: "Figure"
-
-    def __init__(
-        self,
-        *,
-        grid: list[np.ndarray],
-        responsibilities: np.ndarray,
-        curves: dict[str, np.ndarray],
-        points: np.ndarray,
-        y: np.ndarray | None,
-        owners: np.ndarray,
-        shares: np.ndarray,
-        names: list[str],
-        classes: np.ndarray | None,
-        note: str,
-        ticks: "Sequence[Sequence[str] | None]" = (None, None),
-        target: str = "target",
-    ) -> None:
-        self.grid = grid
-        self.responsibilities = responsibilities
-        self.curves = curves
-        self.points = points
-        self.y = y
-        self.owners = owners
-        self.shares = shares
-        self.names = names
-        self.classes = classes
-        self.note = note
-        self.ticks = ticks
-        self.target = target
+    grid: list[np.ndarray]
+    responsibilities: np.ndarray
+    curves: dict[str, np.ndarray]
+    points: np.ndarray
+    y: np.ndarray | None
+    owners: np.ndarray
+    shares: np.ndarray
+    names: list[str]
+    classes: np.ndarray | None
+    note: str
+    ticks: "Sequence[Sequence[str] | None]" = (None, None)
+    target: str = "target"
 
     @classmethod
     def from_estimator(
@@ -123,16 +105,17 @@ class PartitionDisplay:
         encoding = getattr(estimator, "encoding_", None)
         if encoding is not None and not encoding.is_plain:
             given = slice_of_frame(estimator, X, features, grid_resolution)
+            of_rows = np.asarray(estimator.responsibilities(X))
             return cls(
                 responsibilities=np.asarray(estimator.responsibilities(given.asked)).reshape(
                     *given.shape, -1
                 ),
                 curves=_answers(estimator, given.asked, given.shape),
                 y=None if y is None else np.asarray(y)[given.drawn],
-                owners=np.asarray(estimator.assign(X))[given.drawn],
-                shares=np.asarray(estimator.responsibilities(X)).mean(axis=0),
+                owners=of_rows.argmax(axis=1)[given.drawn],
+                shares=of_rows.mean(axis=0),
                 classes=estimator.classes_ if is_classifier(estimator) else None,
-                target=estimator.target_name_ or "target",
+                target=getattr(estimator, "target_name_", "") or "target",
                 **given.picture,
             ).plot(ax=ax)
         columns = np.asarray(X, float)

@@ -14,6 +14,13 @@ _EXPERTS = ("#E69F00", "#0072B2", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#
 INK, GREY = "#222222", "#777777"
 
 
+class Drawn:
+    """What a display has once it is drawn: the axes and their figure."""
+
+    ax_: "Axes"
+    figure_: "Figure"
+
+
 def expert_colours(n_experts: int) -> Float[np.ndarray, "m 3"]:
     """Return one colour for each expert, the same in every picture."""
     from matplotlib import colormaps

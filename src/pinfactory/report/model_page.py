@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from pinfactory.estimators.tempering import tempered_curve
 from pinfactory.experiments.png import shrink_svg
 from pinfactory.formats import quantity
 from pinfactory.plotting import expert_colours
@@ -71,6 +72,7 @@ def write_model_page(
         calibration=_picture(lambda ax: _draw_calibration(committee, X, y, ax), (8.6, 3.9), 2),
         coverage=None if classify else _coverage(committee, X, y),
         row=_example(committee, some, truth),
+        bought=tempered_curve(committee, X, y),
         columns=committee.encoding_.table(),
         settings={n: v for n, v in committee.get_params().items() if n != "verbose"},
     )

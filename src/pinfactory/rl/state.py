@@ -7,8 +7,8 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
-from pinfactory.allocation import reserve
 from pinfactory.core.constraints import Priors, Resource, UtilityScale
+from pinfactory.networks import reserve
 
 from .policy import Policy
 from .values import Critics

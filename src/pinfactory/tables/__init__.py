@@ -3,7 +3,7 @@
 from .columns import MISSING, OTHER, Column, Feature
 from .encoding import INDICATOR_SCALE, Encoding
 from .frames import as_frame, read_frame, write_frame
-from .rules import Rule, Rules, Weight
+from .rules import Gate, Rule, Rules, Weight
 
 __all__ = [
     "INDICATOR_SCALE",
@@ -12,6 +12,7 @@ __all__ = [
     "Column",
     "Encoding",
     "Feature",
+    "Gate",
     "Rule",
     "Rules",
     "Weight",

@@ -1,6 +1,6 @@
 """What becomes of one column: `Column`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, get_args
 
 import narwhals as nw
@@ -68,6 +68,9 @@ class Column:
         Whether all numbers were whole.
     note
         Why the column was left out.
+    keeps_gaps
+        Whether what is missing or unknown stays so, as NaN, and the first category needs no
+        indicator, being what the others are not: as a density has it.
     """
 
     name: str
@@ -84,6 +87,7 @@ class Column:
     high: float = 0.0
     whole: bool = False
     note: str = ""
+    keeps_gaps: bool = False
 
     @property
     def label(self) -> str:
@@ -109,13 +113,17 @@ class Column:
         if self.kind == "left out":
             return ()
         if self.kind == "category":
-            return self.indicated[1:] if len(self.indicated) == 2 else self.indicated
+            return self.indicated[self._first :]
         return ("", MISSING) if self.has_missing else ("",)
+
+    @property
+    def _first(self) -> int:
+        """Return which of the categories is the first that has a feature."""
+        return int(self.keeps_gaps or len(self.indicated) == 2)
 
     def feature_shares(self) -> Float[np.ndarray, " k"]:
         """Return the share of every feature that is an indicator of a category."""
-        shares = np.asarray(self.shares, float)
-        return shares[1:] if len(shares) == 2 else shares
+        return np.asarray(self.shares, float)[self._first :]
 
     def code(self, value: object) -> Float[np.ndarray, " k"]:
         """Return the features of one of the column's own values, as `values` gives them."""
@@ -123,12 +131,18 @@ class Column:
             chosen = [level == value for level in self.indicated]
             if not any(chosen):
                 chosen = [level == OTHER for level in self.indicated]
-            coded = np.asarray(chosen, float) if any(chosen) else np.asarray(self.shares, float)
-            return coded[1:] if len(coded) == 2 else coded
+            unknown = [np.nan] * len(chosen) if self.keeps_gaps else self.shares
+            gone = not any(chosen) or (self.keeps_gaps and value == MISSING)
+            return np.asarray(unknown if gone else chosen, float)[self._first :]
         number = float(value)  # type: ignore[arg-type]
         gone = np.isnan(number)
-        coded = np.asarray([self.fill if gone else number, float(gone)])
+        coded = np.asarray([self._filled if gone else number, float(gone)])
         return coded[: len(self.feature_levels())]
+
+    @property
+    def _filled(self) -> float:
+        """Return what stands for a missing number."""
+        return np.nan if self.keeps_gaps else self.fill
 
     def encode(self, values: np.ndarray) -> Float[np.ndarray, "n k"]:
         """Return the features of values as `read` gives them."""
@@ -137,19 +151,20 @@ class Column:
             table = np.asarray([self.code(level) for level in known.tolist()])
             return table.reshape(len(known), -1)[codes.ravel()]
         gone = np.isnan(values)
-        features = np.column_stack([np.where(gone, self.fill, values), gone])
+        features = np.column_stack([np.where(gone, self._filled, values), gone])
         return features[:, : len(self.feature_levels())]
 
     def strange(self, values: np.ndarray) -> str:
         """Say what among the values was never seen in `fit`; "" if nothing."""
         if self.kind == "category":
             new = sorted(set(values.tolist()) - set(self.indicated) - {OTHER, MISSING})
-            if not self.has_missing and not self.n_missing and (values == MISSING).any():
+            known = self.has_missing or self.n_missing or self.keeps_gaps
+            if not known and (values == MISSING).any():
                 new.append("a missing value")
-            new = [] if self.n_grouped else new
+            new = [] if self.n_grouped and (self.has_other or not self.keeps_gaps) else new
             told = ", ".join(map(repr, new[:3])) + (", …" if len(new) > 3 else "")
             return f"{told} in column {self.label!r}" if new else ""
-        gone = not self.n_missing and np.isnan(values).any()
+        gone = not self.n_missing and not self.keeps_gaps and np.isnan(values).any()
         return f"missing values in column {self.label!r}" if gone else ""
 
     def read(self, series: nw.Series) -> np.ndarray:
@@ -178,19 +193,40 @@ class Column:
         if self.kind == "left out":
             return f"left out: {self.note}"
         gaps = f"{self.n_missing} missing" if self.n_missing else ""
+        gaps = gaps and gaps + (": integrated out" if self.keeps_gaps else "")
         if self.kind == "category":
-            place = f"grouped as {OTHER}" if self.has_other else "taken as average"
+            alone = "as missing" if self.keeps_gaps else "as average"
+            place = f"grouped as {OTHER}" if self.has_other else f"taken {alone}"
             rare = f"{self.n_grouped} rare: {place}" if self.n_grouped else ""
-            gaps = gaps and gaps + (": a category" if self.has_missing else ": taken as average")
+            if gaps and not self.keeps_gaps:
+                gaps += ": a category" if self.has_missing else ": taken as average"
             return ", ".join(filter(None, (f"{len(self.levels)} categories", rare, gaps)))
-        if gaps:
+        if gaps and not self.keeps_gaps:
             gaps += f": as {self.fill:.4g}" + (", with an indicator" if self.has_missing else "")
         whole = {"number": "as it is", "boolean": "0 for false, 1 for true"}[self.kind]
         return ", ".join(filter(None, (whole, gaps)))
 
 
-def learn(series: nw.Series) -> list[Column]:
-    """Return what is to be done to a column, by what it holds."""
+def learn(series: nw.Series, *, keep_gaps: bool = False) -> list[Column]:
+    """Return what is to be done to a column, by what it holds; see `Column.keeps_gaps`."""
+    found = _learned(series)
+    return [_with_gaps(column) for column in found] if keep_gaps else found
+
+
+def _with_gaps(column: Column) -> Column:
+    """Return a column in which what is missing has no indicator."""
+    shares = column.shares
+    if column.kind == "category" and column.has_missing:
+        shares = tuple(share / (1.0 - shares[-1]) for share in shares[:-1])
+        if len(shares) < 2:
+            note = "hardly any row differs"
+            return Column(
+                column.name, "left out", column.part, n_missing=column.n_missing, note=note
+            )
+    return replace(column, shares=shares, has_missing=False, keeps_gaps=True)
+
+
+def _learned(series: nw.Series) -> list[Column]:
     name, dtype = series.name, series.dtype
     if dtype.is_numeric() or dtype == nw.Duration:
         return [_number(name, frames.numbers(series))]

@@ -41,12 +41,13 @@ class Encoding:
     columns: tuple[Column, ...]
 
     @classmethod
-    def learn(cls, data: Any) -> "Encoding":
-        """Look at a frame and decide what to do with each column."""
+    def learn(cls, data: Any, *, keep_gaps: bool = False) -> "Encoding":
+        """Look at a frame and decide what to do with each column; see `Column.keeps_gaps`."""
         frame = nw.from_native(data, eager_only=True)
         if not len(frame) or not frame.columns:
             raise ValueError(f"a table must have rows and columns, but got {frame.shape}.")
-        encoding = cls(tuple(c for name in frame.columns for c in learn(frame[name])))
+        series = (frame[name] for name in frame.columns)
+        encoding = cls(tuple(c for each in series for c in learn(each, keep_gaps=keep_gaps)))
         if not encoding.features:
             raise ValueError(f"no column tells rows apart:\n{encoding}")
         return encoding
@@ -107,8 +108,9 @@ class Encoding:
             strange.append(column.strange(values))
             parts.append(column.encode(values))
         if told := [text for text in strange if text]:
+            taken = "missing" if used[0].keeps_gaps else "average"
             warnings.warn(
-                f"not seen in fit, and taken as average: {'; '.join(told)}.", stacklevel=4
+                f"not seen in fit, and taken as {taken}: {'; '.join(told)}.", stacklevel=4
             )
         return np.hstack(parts)
 

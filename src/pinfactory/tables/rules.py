@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 # Columns of a rule that are printed, and levels of a category.
 MOST_PRINTED = 5
+# Columns of a gate that are printed.
+MOST_GATED = 3
 WIDTH = 79
 
 
@@ -44,6 +46,37 @@ class Weight(NamedTuple):
         return f"{sign}{quantity(self.value, 3)} ± {quantity(self.error, 2)}"
 
 
+class Gate(NamedTuple):
+    """One gate of a tree, on the way to an expert: Σ weight × feature > threshold, or ≤.
+
+    Attributes
+    ----------
+    features, weights
+        Names of the features, the most important first, and their weights in the user's units.
+        Those of a category's levels are differences from their average. The sum less the threshold
+        is the log-odds of the side above.
+    threshold
+        What the sum is compared with.
+    above
+        Which side the expert is on.
+    """
+
+    features: tuple[str, ...]
+    weights: tuple[float, ...]
+    threshold: float
+    above: bool
+
+    def text(self, most: int | None = None) -> str:
+        """Return it for readers, with so many of the features."""
+        total = ""
+        for name, weight in list(zip(self.features, self.weights, strict=True))[:most]:
+            joint = (" + ", " − ") if total else ("", "−")
+            total += f"{joint[int(weight < 0)]}{quantity(abs(weight), 4)} [{name}]"
+        if most is not None and len(self.features) > most:
+            total += f" + {len(self.features) - most} more"
+        return f"{total} {'>' if self.above else '≤'} {quantity(self.threshold, 4)}"
+
+
 @dataclass(frozen=True)
 class Rule:
     """One expert.
@@ -55,6 +88,10 @@ class Rule:
     where, asked, fidelity
         A short condition for the rows that are its own, the columns it asks about, and how well it
         tells these rows (F1 score).
+    path, path_fidelity
+        With a tree as selector, the exact gates on the way to the expert, in the user's columns and
+        units, and how well passing all of them tells its rows: 1 but where gates are so soft that
+        a row's most probable expert is not the one its gates lead to. Else empty, and 0.
     rows, matched
         Rows that are its own, and rows that the condition holds for.
     typical
@@ -73,6 +110,8 @@ class Rule:
     where: str
     asked: tuple[str, ...]
     fidelity: float
+    path: tuple[Gate, ...]
+    path_fidelity: float
     rows: int
     matched: int
     typical: dict[str, float]
@@ -138,6 +177,7 @@ class Rules:
         chosen = ("expert", "where", "fidelity", "rows", "share", "bits", "score")
         rows = [{n: getattr(rule, n) for n in chosen} for rule in self.rules]
         for row, rule in zip(rows, self.rules, strict=True):
+            row["path"] = " and ".join(gate.text() for gate in rule.path)
             row["says"] = "; ".join(f"{name} {text}" for name, text in rule.says())
         return pd.DataFrame(rows)
 
@@ -154,6 +194,8 @@ class Rules:
         )
         fit = f"(fidelity {rule.fidelity:.2f}, {rule.matched:,} of {self.n_rows:,} rows)"
         lines = [head, *_wrapped("where  ", f"{rule.where} {fit}")]
+        for gate in rule.path:
+            lines += _wrapped("gate   ", gate.text(MOST_GATED))
         about = ", ".join(
             f"{name} {quantity(value, 3)}".strip() for name, value in rule.typical.items()
         )
@@ -166,7 +208,11 @@ class Rules:
 
     def to_plain(self) -> dict[str, Any]:
         """Return plain values for a file."""
-        rules = [asdict(rule) | {"weights": [tuple(w) for w in rule.weights]} for rule in self]
+        rules = [
+            asdict(rule)
+            | {"weights": [tuple(w) for w in rule.weights], "path": [tuple(g) for g in rule.path]}
+            for rule in self
+        ]
         rest = {"n_rows": self.n_rows, "measure": self.measure, "unit": self.unit}
         return {"rules": rules} | rest
 
@@ -174,7 +220,11 @@ class Rules:
     def from_plain(cls, values: Any) -> "Rules":
         """Return the rules of plain values from a file."""
         rules = tuple(
-            Rule(**rule | {"weights": tuple(Weight(*w) for w in rule["weights"])})
+            Rule(
+                **rule
+                | {"weights": tuple(Weight(*w) for w in rule["weights"])}
+                | {"path": tuple(Gate(*g) for g in rule["path"])}
+            )
             for rule in values["rules"]
         )
         rest = {name: value for name, value in values.items() if name != "rules"}

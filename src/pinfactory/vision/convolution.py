@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from pinfactory.allocation import reserve
+from pinfactory.networks import reserve
 
 
 def patches(images: Float[Array, "*n h w c"], size: int, stride: int) -> Float[Array, "*n a b p"]:

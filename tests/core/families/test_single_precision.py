@@ -18,6 +18,16 @@ def in_double(function, *arguments):
         jax.config.update("jax_enable_x64", False)
 
 
+@jax.jit
+def merge(p, weights):
+    return p.merge(weights)
+
+
+@jax.jit
+def kl(p, q):
+    return p.kl(q)
+
+
 def single(*leaves):
     return (jnp.asarray(leaf, jnp.float32) for leaf in leaves)
 
@@ -71,7 +81,7 @@ def test_merge_of_gaussians_far_from_zero_loses_no_digits():
     # Around 1e6 float32 resolves 1/16; the means are exact, and so must be their spread.
     shifts, weights = np.array([-1.5, -0.25, 0.0, 1.0]), np.array([0.25, 0.25, 0.375, 0.125])
     mean, log_scale = single(1e6 + shifts[:, None], np.zeros((4, 1)))
-    merged = Gaussian(mean, log_scale).merge(jnp.asarray(weights, jnp.float32))
+    merged = merge(Gaussian(mean, log_scale), *single(weights))
     centre = weights @ shifts
     assert abs(float(merged.mean[0]) - (1e6 + centre)) <= 1 / 32
     np.testing.assert_allclose(
@@ -84,8 +94,8 @@ def test_merge_of_normal_wisharts_far_from_zero_loses_no_digits():
     df, strength = np.full(4, 5.0), np.full(4, 2.0)
     mean = 1e6 + shifts[:, None] * np.array([1.0, 0.5])
     root = np.broadcast_to([[1.0, 0.0], [0.5, 2.0]], (4, 2, 2))
-    far = NormalWishart(*single(mean, root, df, strength)).merge(*single(weights))
-    near = NormalWishart(*single(mean - 1e6, root, df, strength)).merge(*single(weights))
+    far = merge(NormalWishart(*single(mean, root, df, strength)), *single(weights))
+    near = merge(NormalWishart(*single(mean - 1e6, root, df, strength)), *single(weights))
     assert np.abs(np.asarray(far.mean, np.float64) - 1e6 - np.asarray(near.mean)).max() <= 1 / 32
     for name in ("scale_cholesky", "df", "strength"):
         np.testing.assert_allclose(getattr(far, name), getattr(near, name), rtol=1e-5)
@@ -101,13 +111,13 @@ def test_a_running_prior_of_equal_posteriors_does_not_drift():
     prior = one
     for _ in range(300):
         prior = step(prior)
-    assert float(one.kl(prior)) < 1e-4
+    assert float(kl(one, prior)) < 1e-4
 
 
 def test_many_categoricals_merge_to_a_distribution():
     logits = 30 * np.random.default_rng(0).normal(size=(1000, 8))
     members = Categorical.from_logits(*single(logits))
-    prior = members.merge(jnp.full(1000, 1e-3))
+    prior = merge(members, jnp.full(1000, 1e-3))
     np.testing.assert_allclose(prior.probs.sum(), 1.0, rtol=1e-5)
-    cost = jnp.mean(members.kl(prior))
+    cost = jnp.mean(kl(members, prior))
     np.testing.assert_allclose(cost, prior.entropy() - jnp.mean(members.entropy()), rtol=1e-4)

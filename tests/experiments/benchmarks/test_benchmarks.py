@@ -12,6 +12,7 @@ from pinfactory.sweep.store import encode
 
 SMALLEST = {
     "chunked_density": {"rows": 20_000},
+    "cluster_simulation": {"seeds": 1, "measured_tasks": 10, "measured_rows": 3000},
     "density_peers": {"seeds": 1, "sets": ("iris",), "n_folds": 2},
     "density_speed": {"seeds": 1, "rows": 3000, "repeats": 1},
     "env_steps": {"seeds": 1, "n_envs": 2, "our_steps": 20, "their_steps": 20},

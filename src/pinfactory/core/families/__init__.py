@@ -10,10 +10,7 @@ probabilities for a Categorical, moment matching for a Gaussian. All families co
 centred statistics, so that a mean of 1e6 with a deviation of 1 loses no digits.
 """
 
-from ._categorical import Categorical
-from ._family import Family
-from ._gaussian import Gaussian
-from ._normal_wishart import NormalWishart
-from ._student_t import StudentT
+from ._family import LOG_2PI, Categorical, Family, Gaussian
+from ._normal_wishart import NormalWishart, StudentT
 
-__all__ = ["Categorical", "Family", "Gaussian", "NormalWishart", "StudentT"]
+__all__ = ["LOG_2PI", "Categorical", "Family", "Gaussian", "NormalWishart", "StudentT"]

@@ -1,21 +1,56 @@
-"""Answers that are the mean and precision of a Gaussian (Section 3.2, Appendix B)."""
+"""Answers that are the mean and precision of a Gaussian, and what these predict (Section 3.2).
 
+Formulas are written so that they keep their digits where the textbook ones cancel.
+"""
+
+from functools import partial
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.scipy.linalg import solve_triangular
+from jax.scipy.special import gammaln
 from jaxtyping import Array, Float, Key
 
-from ._family import Family, Self, align
-from ._student_t import StudentT
-from .numerics import (
-    LOG_2PI,
-    excess,
-    half_log_det,
-    solve,
-    solve_transposed,
-    stein_loss,
-    stirling_remainder,
-    transposed_product,
-)
+from ._family import LOG_2PI, Family, Self, align, excess
+
+
+class StudentT(eqx.Module):
+    """A multivariate Student-t whose shape matrix is (LLᵀ)⁻¹, held by the Cholesky factor L.
+
+    Its density is ∝ (1 + ‖Lᵀ(x − mean)‖² / df)^(−(df + D)/2).
+    """
+
+    mean: Float[Array, "*batch d"]
+    precision_cholesky: Float[Array, "*batch d d"]
+    df: Float[Array, "*batch"]
+
+    def log_prob(self, value: Float[Array, "... d"]) -> Float[Array, "..."]:
+        """Return the log-density."""
+        half_d, half_df = 0.5 * self.mean.shape[-1], 0.5 * self.df
+        z = transposed_product(self.precision_cholesky, value - self.mean)
+        # log Γ((df + D)/2) − log Γ(df/2) − D/2 · log(df/2)
+        log_gammas = (
+            (half_df + half_d - 0.5) * jnp.log1p(half_d / half_df)
+            - half_d
+            + stirling_remainder(half_df + half_d)
+            - stirling_remainder(half_df)
+        )
+        return (
+            log_gammas
+            - half_d * LOG_2PI
+            + half_log_det(self.precision_cholesky)
+            - (half_df + half_d) * jnp.log1p(jnp.sum(z**2, axis=-1) / self.df)
+        )
+
+    def sample(self, key: Key[Array, ""], shape: tuple[int, ...] = ()) -> Float[Array, "... d"]:
+        """Draw samples: a Gaussian over the root of a scaled χ² variable."""
+        normal_key, gamma_key = jax.random.split(key)
+        dtype, half_df = self.mean.dtype, 0.5 * self.df
+        noise = jax.random.normal(normal_key, shape + self.mean.shape, dtype)
+        log_gamma = jax.random.loggamma(gamma_key, half_df, shape + half_df.shape, dtype)
+        noise = noise * jnp.exp(0.5 * (jnp.log(half_df) - log_gamma))[..., None]
+        return self.mean + solve_transposed(self.precision_cholesky, noise)
 
 
 class NormalWishart(Family):
@@ -183,3 +218,60 @@ def _df_from_log_det_gap(gap: Float[Array, "*batch"], d: int) -> Float[Array, "*
 
     start = jnp.log(0.5 * d * (d + 1.0) / gap)
     return jnp.exp(jax.lax.fori_loop(0, 8, lambda _, u: newton(u), start)) + d - 1.0
+
+
+# ----------------------------------------------------------------------------- numerics
+
+
+def stirling_remainder(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """Return log Γ(x) − [(x − ½) log x − x + ½ log 2π], the small part of log Γ.
+
+    Differences of log Γ at large arguments are differences of large numbers; with the bracket
+    subtracted by hand only this remainder, which falls like 1/(12x), is left to round.
+    """
+    large = jnp.maximum(x, 10.0)
+    square = large**-2
+    series = 1 / 1260 - square * (1 / 1680 - square * (1 / 1188))
+    series = (1 / 12 - square * (1 / 360 - square * series)) / large
+    # Either branch gets arguments of its own range, so that neither spoils the other's gradient.
+    small = jnp.minimum(x, 10.0)
+    exact = gammaln(small) - ((small - 0.5) * jnp.log(small) - small + 0.5 * LOG_2PI)
+    return jnp.where(x < 10.0, exact, series)
+
+
+def half_log_det(root: Float[Array, "*batch d d"]) -> Float[Array, "*batch"]:
+    """Return ½ log|LLᵀ| of a Cholesky factor L."""
+    return jnp.sum(jnp.log(_diagonal(root)), axis=-1)
+
+
+def stein_loss(root: Float[Array, "*batch d d"]) -> Float[Array, "*batch"]:
+    """Return tr(LLᵀ) − log|LLᵀ| − D, which is zero for the identity and positive elsewhere."""
+    on_diagonal = jnp.sum(excess(2.0 * jnp.log(_diagonal(root))), axis=-1)
+    return on_diagonal + jnp.sum(jnp.tril(root, -1) ** 2, axis=(-1, -2))
+
+
+def transposed_product(
+    matrix: Float[Array, "... n d"], vector: Float[Array, "... n"]
+) -> Float[Array, "... d"]:
+    """Return Aᵀv, whose squared norm is vᵀAAᵀv; batch axes broadcast."""
+    return jnp.einsum("...ji,...j->...i", matrix, vector)
+
+
+def solve(
+    root: Float[Array, "... d d"], matrix: Float[Array, "... d k"]
+) -> Float[Array, "... d k"]:
+    """Return L⁻¹B of a lower-triangular L; batch axes broadcast."""
+    one = partial(solve_triangular, lower=True)
+    return jnp.vectorize(one, signature="(d,d),(d,k)->(d,k)")(root, matrix)
+
+
+def solve_transposed(
+    root: Float[Array, "... d d"], vector: Float[Array, "... d"]
+) -> Float[Array, "... d"]:
+    """Return L⁻ᵀv of a lower-triangular L; batch axes broadcast."""
+    one = partial(solve_triangular, lower=True, trans=1)
+    return jnp.vectorize(one, signature="(d,d),(d)->(d)")(root, vector)
+
+
+def _diagonal(matrix: Float[Array, "*batch d d"]) -> Float[Array, "*batch d"]:
+    return jnp.diagonal(matrix, axis1=-2, axis2=-1)

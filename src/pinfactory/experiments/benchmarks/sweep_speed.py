@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from sklearn.datasets import make_circles
 
 from pinfactory.experiments.experiment import Measure, Presets, Results
-from pinfactory.sweep import sweep
+from pinfactory.sweep import SweepResult, sweep
 
 from ._charts import draw_measures
 
@@ -22,8 +22,8 @@ TITLE = "Sweeps on one worker and on two"
 ABOUT = """
 Wall-clock time, with the start of the processes. Committees: 4 linear experts and a network of two
 layers as selector on 1,024 circles, as in the paper, over β₁ and seeds. Agents: PPO on the
-pendulum, one for each seed. Cost of a task: what each further point of a sweep takes whose function
-does nothing, with its file in the store; on local processes and on a Dask cluster of one worker.
+pendulum, one for each seed. Cost of a task: the time between two points of a sweep whose function
+does nothing, with their files in the store; on a local process and on a Dask cluster of one worker.
 """
 REQUIRES = ("distributed",)
 ALONE = True
@@ -60,7 +60,7 @@ def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:
         for kind in settings.kinds:
             found[f"{kind}, {seed}"] = partial(_both, settings, kind)
         for pool in _POOLS:
-            found[f"cost, {pool}, {seed}"] = partial(_cost, settings, pool)
+            found[f"cost, {pool}, {seed}"] = partial(task_cost, settings.tasks, pool)
     return found
 
 
@@ -83,9 +83,9 @@ def train_committee(beta_selector: float, seed: int, steps: int) -> float:
     return float(committee.fit(X, y).score(X, y))
 
 
-def do_nothing(n: int) -> int:
-    """Return a number."""
-    return n
+def tell_time(n: int) -> float:
+    """Return when this was called."""
+    return time.monotonic()
 
 
 def _both(settings: Settings, kind: str) -> dict[str, float]:
@@ -111,27 +111,22 @@ def _seconds(settings: Settings, kind: str, jobs: int) -> float:
     return time.perf_counter() - began
 
 
-def _cost(settings: Settings, pool: str) -> float:
-    """Return the seconds of a further task: the difference between many and few."""
-    few = settings.tasks // 10
+def task_cost(n_tasks: int, pool: str) -> float:
+    """Return the seconds between two tasks of one worker that do nothing."""
     with _all_cores(), TemporaryDirectory() as folder:
-        times = [_idle(pool, n, Path(folder) / str(n)) for n in (few, few + settings.tasks)]
-    return (times[1] - times[0]) / settings.tasks
+        called = [record["value"] for record in _idle(pool, n_tasks, Path(folder))]
+    return (max(called) - min(called)) / (n_tasks - 1)
 
 
-def _idle(pool: str, n: int, store: Path) -> float:
-    run = partial(sweep, do_nothing, {"n": range(n)}, store=store, verbose=False)
+def _idle(pool: str, n: int, store: Path) -> SweepResult:
+    run = partial(sweep, tell_time, {"n": range(n)}, store=store, verbose=False)
     if pool == "processes":
-        began = time.perf_counter()
-        run(jobs=1)
-        return time.perf_counter() - began
+        return run(jobs=1)
     from distributed import Client, LocalCluster
 
     options = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None}
     with LocalCluster(**options) as cluster, Client(cluster, set_as_default=False) as client:
-        began = time.perf_counter()
-        run(scheduler=client)
-        return time.perf_counter() - began
+        return run(scheduler=client)
 
 
 @contextmanager

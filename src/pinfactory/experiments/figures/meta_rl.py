@@ -38,7 +38,7 @@ paper's setting an episode has 1,000 steps and a return of about 9,400 at best. 
 Algorithm 2 as printed (`pinfactory.paper.meta_agent`, as many steps) stands beside it in the table.
 """
 
-BASELINES: dict[str, type[Any]] = {"MAML": MAMLPolicy, "ProMP": ProMP, "GrBAL": GrBAL}
+BASELINES: dict[str, Any] = {"MAML": MAMLPolicy, "ProMP": ProMP, "GrBAL": GrBAL}
 # The best of two or three settings on the double pendulums, with a seed that is not used again.
 TUNED: dict[str, dict[str, Any]] = {
     "MAML": {"learning_rate": 1e-2},

@@ -10,10 +10,9 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from pinfactory import settings as check
-from pinfactory.allocation import reserve
 from pinfactory.core.families import Categorical
 from pinfactory.core.hierarchy import Decision, FamilyExpert, Hierarchy, stack
-from pinfactory.networks import linear, mlp, relu
+from pinfactory.networks import linear, mlp, relu, reserve
 from pinfactory.recurrent import SequenceNetwork
 from pinfactory.rl.actions import Actions, BoxActions, env_actions
 from pinfactory.rl.build import build_resources, real

@@ -7,8 +7,8 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
-from pinfactory.allocation import reserve
 from pinfactory.core.constraints import Resource, UtilityScale
+from pinfactory.networks import reserve
 from pinfactory.recurrent import SequenceNetwork
 from pinfactory.rl.envs import Env
 from pinfactory.rl.rollout import RolloutState

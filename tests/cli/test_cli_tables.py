@@ -59,7 +59,19 @@ def test_fit_ends_with_a_short_table_a_model_and_a_page(fitted):
     assert len(page.encode()) < 2e6
     assert "<script" not in page
     assert "&lt;script&gt;" in page
+    assert "What more bits would buy" in page
     assert not re.search(r"(src|href)=[\"']?https?:", page)
+
+
+def test_card_is_written_by_fit_and_printed_with_other_rows(fitted, capsys):
+    written = (fitted / "card.md").read_text()
+    assert "| boosting |" in written
+    assert "<script" not in written
+    assert main(["card", str(fitted / "model.pin"), str(fitted / "shifts.csv")]) == 0
+    printed = capsys.readouterr().out
+    assert "On 299 rows that the model has not learned from." in printed
+    assert main(["card", str(fitted / "model.pin"), str(fitted / "new.parquet")]) == 2
+    assert "must have the column 'wage'" in capsys.readouterr().err
 
 
 def test_predict_gives_what_the_model_says_and_who_decided(fitted, capsys, tmp_path):
@@ -136,10 +148,25 @@ def test_compare_curve_and_density(tmp_path, monkeypatch, capsys):
     points = json.loads(capsys.readouterr().out)["points"]
     assert points[0]["information_selector"] < points[-1]["information_selector"]
     assert (tmp_path / "curve.svg").exists()
-    assert main(["density", data, "--rows", "3"]) == 0
+
+
+def test_density_finds_the_strange_row_of_a_table_with_gaps(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    frame = shifts(300)
+    frame.loc[40, ["wage", "years"]] = [-60.0, np.nan]
+    frame.to_csv("shifts.csv", index=False)
+    assert main(["density", "shifts.csv", "--rows", "3"]) == 0
     printed = capsys.readouterr().out
-    assert "The most unusual rows" in printed
+    assert "300 rows, 3 columns, 11 rows with gaps" in printed
+    assert max(map(len, printed.splitlines())) <= 79
+    assert re.search(r"surprising, given the rest\n40 +\d+\.\d +wage = −60", printed)
     assert (tmp_path / "density.pin").exists()
+    assert main(["density", "shifts.csv", "--categories", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["unusual"][0]["row"] == 40
+    assert "town" in [column[0] for column in told["columns"]]
+    assert main(["explain", "density.pin"]) == 2
+    assert "committee fitted on a table" in capsys.readouterr().err
 
 
 @pytest.mark.slow

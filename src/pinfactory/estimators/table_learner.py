@@ -1,0 +1,288 @@
+"""What classifier and regressor share until they are fitted: from samples to a hierarchy."""
+
+import math
+from abc import abstractmethod
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array, Float
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_array,
+    check_X_y,
+    validate_data,
+)
+
+from pinfactory import settings as check
+from pinfactory.callbacks import fingerprint
+from pinfactory.core.compiling import compiled
+from pinfactory.core.growth import has_movable_outputs, order_by_share
+from pinfactory.core.hierarchy import Hierarchy, pick
+from pinfactory.core.information import Estimate, Information, Meter, estimate_information
+from pinfactory.core.learning import State
+from pinfactory.tables import INDICATOR_SCALE, Encoding, Rules, as_frame
+
+from .budgets import meet_budgets, warn_of_bits, warn_of_price
+from .candidates import search
+from .fitting import Problem, Replica, Trainer
+from .parameters import CommitteeSettings
+from .table import Rows, Table, distinct, without_outliers
+
+# Rows that are asked at once: bounds the memory of predictions on large tables.
+BLOCK = 8192
+# Enough rows to know the information of Gaussian answers to a few hundredths of a bit.
+MONTE_CARLO_ROWS = 512
+# Farther than this from the mean, in deviations, is as good as infinite: squares stay finite.
+FARTHEST = 1e9
+# So many rows tell the information of a stage to a percent.
+BUDGET_ROWS = 16_384
+
+Inputs = Float[Array, "n d"]
+
+
+class TableLearner(CommitteeSettings):
+    """A selector and simple experts, trained on the rows of a table.
+
+    A subclass says in `_problem` what its targets need.
+    """
+
+    state_: State[Hierarchy]
+    scaler_: StandardScaler
+    n_experts_: int
+    n_features_in_: int
+    n_iter_: int
+    gain_: tuple[float, float] | None
+    encoding_: Encoding
+    rules_: Rules
+    target_name_: str
+    _attributes: tuple[str, ...] = (
+        *("n_features_in_", "feature_names_in_", "n_experts_", "n_iter_", "scaler_", "gain_"),
+        *("encoding_", "rules_", "target_name_"),
+    )
+    _optional_attributes: tuple[str, ...] = (
+        *("feature_names_in_", "encoding_", "rules_", "target_name_"),
+    )
+
+    @abstractmethod
+    def _problem(self) -> Problem:
+        """Return what the targets need; what was learned of their scale or classes is known."""
+
+    # ------------------------------------------------------------------- from data to a table
+
+    def _checked(
+        self, X: Any, y: Any, sample_weight: Any, *, reset: bool, numeric: bool
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return checked samples, targets (of several outputs if `numeric`) and weights."""
+        kinds = {"dtype": np.float64, "multi_output": numeric, "y_numeric": numeric}
+        if as_frame(X) is not None and (reset or hasattr(self, "encoding_")):
+            if reset:
+                self.target_name_ = str(getattr(y, "name", None) or "")
+            X, y = check_X_y(self._encoded(X, reset=reset), y, estimator=self, **kinds)
+        else:
+            self._refuse_array(reset=reset)
+            X, y = validate_data(self, X, y, reset=reset, **kinds)
+        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        if not weight.any():
+            raise ValueError("`sample_weight` must hold a weight above zero, but got only zeros.")
+        return X, y, weight
+
+    def _rows(self, X: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Rows:
+        """Return the distinct rows to learn from."""
+        rows = distinct(X, y, weight)
+        return without_outliers(X, rows) if self.standardise else rows
+
+    def _numbers(self, X: Any) -> Float[np.ndarray, "n d"]:
+        """Return samples as the numbers that the committee sees."""
+        if hasattr(self, "encoding_") and as_frame(X) is not None:
+            return check_array(self._encoded(X, reset=False), estimator=self)
+        self._refuse_array(reset=False)
+        return validate_data(self, X, reset=False, dtype=np.float64)
+
+    def _encoded(self, frame: Any, *, reset: bool) -> Float[np.ndarray, "n d"]:
+        """Return a data frame as numbers; `reset` decides what is done to each column."""
+        if reset:
+            self.encoding_ = Encoding.learn(frame)
+            self.feature_names_in_ = np.asarray(self.encoding_.names, object)
+            self.n_features_in_ = len(self.feature_names_in_)
+        elif self.encoding_.is_plain:
+            # As everywhere in scikit-learn: the same columns in the same order.
+            validate_data(self, frame, reset=False, skip_check_array=True)
+        return self.encoding_.transform(frame)
+
+    def _refuse_array(self, *, reset: bool) -> None:
+        """Forget what was done to the columns of a frame, or refuse samples that have none."""
+        if reset:
+            for name in ("encoding_", "target_name_", "rules_"):
+                self.__dict__.pop(name, None)
+        elif hasattr(self, "encoding_") and not self.encoding_.is_plain:
+            raise ValueError(
+                f"{type(self).__name__} was fitted on a data frame: `X` must be one with the "
+                f"columns {', '.join(self.encoding_.names)}."
+            )
+
+    @property
+    def _n_inputs(self) -> int:
+        """Numbers that the networks see of a sample."""
+        encoding = getattr(self, "encoding_", None)
+        return self.n_features_in_ if encoding is None else len(encoding.features)
+
+    def _fit_scaler(self, X: np.ndarray, rows: Rows) -> None:
+        """Take mean and deviation of the inputs, which standardise them from now on."""
+        self.scaler_ = StandardScaler()
+        for part in rows.parts():
+            self.scaler_.partial_fit(X[part.position], sample_weight=part.weight)
+        if not self.standardise:
+            self.scaler_ = unscaled(X.shape[1])
+        elif hasattr(self, "encoding_"):
+            self.scaler_.scale_[self.encoding_.indicators] = INDICATOR_SCALE
+
+    def _standardised(self, X: np.ndarray) -> np.ndarray:
+        distance = (X - self.scaler_.mean_) / self.scaler_.scale_
+        return np.clip(distance, -FARTHEST, FARTHEST).astype(np.float32)
+
+    def _table(self, X: np.ndarray, targets: np.ndarray, rows: Rows) -> Table:
+        """Return standardised rows; `targets` are those of all samples, in the experts' units."""
+        x, start = np.empty((len(rows.position), X.shape[1]), np.float32), 0
+        # Part by part, so that the table is never held a second time in double precision.
+        for part in rows.parts():
+            x[start : start + len(part.position)] = self._standardised(X[part.position])
+            start += len(part.position)
+        weight = (rows.weight / rows.weight.mean()).astype(np.float32)
+        return Table(x, targets[rows.position], weight)
+
+    # ------------------------------------------------------------------------------- training
+
+    def _is_warm(self) -> bool:
+        return self.warm_start and hasattr(self, "state_")
+
+    def _fit_table(self, table: Table, **training: Any) -> None:
+        """Train candidates side by side, keep the best, and measure its information."""
+        random = check_random_state(self.random_state)
+        n_init = check.integer("n_init", self.n_init, 1)
+        warm = self.state_ if self._is_warm() else None
+        identity = {"data": fingerprint(*table)} if training["checkpoint"] else None
+        trainer, resources = self._trainer(identity=identity, **training), self._resources()
+        self._set_n_experts(warm)
+        if self.n_experts_ > 1 and self._is_likely() and self._objective() == "free_energy":
+            warn_of_price(resources[0])
+        seeds = random.randint(2**31 - 1, size=n_init)
+        replicas = [Replica(int(seed), self.n_experts_, *resources) for seed in seeds]
+        if warm is None:
+            fit, self.gain_ = search(trainer, table, replicas, n_init)
+        else:
+            fit, self.gain_ = trainer.fit_part(table, replicas[:1], warm), None
+        state = pick(fit.states, int(np.argmax(fit.scores)))
+        self.n_iter_, self.history_ = int(fit.trained.run.step), fit.trained.history
+        self.state_ = self._ordered(self._within_budget(state, table), table)
+        self._measure(table)
+        if self.selector_bits is not None:
+            warn_of_bits("selector", self.selector_bits, self.information_.selector)
+        if self.expert_bits is not None:
+            warn_of_bits("expert", self.expert_bits, self.information_.experts)
+
+    def _trainer(self, **training: Any) -> Trainer:
+        """Return what trains replicas with these settings."""
+        return Trainer(self, self._problem(), partial(self._train, **training))
+
+    def _within_budget(self, state: State, table: Table) -> State:
+        """Return the state in which budgets are met."""
+        if not state.constraints.has_budget:
+            return state
+        # Rows come in the order of a hash: the first of them are a random sample.
+        data = table.take(np.arange(min(len(table.x), BUDGET_ROWS))).padded()
+        return met(state, data, self._problem().judge.utility).state
+
+    def _ordered(self, state: State, table: Table) -> State:
+        """Put the busiest expert first, where the selector's outputs can be moved."""
+        if not has_movable_outputs(state.model.selector):
+            return state
+        share = np.zeros(self.n_experts_)
+        for block in table.blocks(BLOCK):
+            share += np.asarray(block.weight @ select(state.model, block.x), float)
+        # Of several levels, the first is put in order.
+        return order_by_share(state, share.reshape(len(state.model.available), -1).sum(axis=1))
+
+    def _fit_batch(self, table: Table) -> None:
+        """Go on learning, seeing each row once."""
+        known = getattr(self, "state_", None)
+        self._set_n_experts(known)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        replica = Replica(seed, self.n_experts_, *self._resources())
+        self.gain_, n_iter = None, 0 if known is None else self.n_iter_
+        trained = self._trainer().fit_batch(table, replica, known, n_iter)
+        self.state_, self.n_iter_ = pick(trained.run.state, 0), int(trained.run.step)
+        self._measure(table)
+
+    def _set_n_experts(self, known: State[Hierarchy] | None) -> None:
+        sizes = self._sizes()
+        if known is not None and sizes != known.model.sizes:
+            fitted = known.model.sizes if len(known.model.sizes) > 1 else self.n_experts_
+            raise ValueError(
+                f"`n_experts` must stay {fitted} to go on with a fitted committee, but got "
+                f"{self.n_experts}."
+            )
+        self.n_experts_ = math.prod(sizes)
+
+    def _measure(self, table: Table) -> None:
+        """Measure the information processed on the training data."""
+        hierarchy, meter = self.state_.model, None
+        for block in table.blocks(BLOCK):
+            meter = feed_meter(meter, hierarchy, block.x, block.weight)
+        assert meter is not None
+        measured = read_meter(meter)
+        if meter.overall is None:
+            overall = estimate_overall(hierarchy, table.sample(MONTE_CARLO_ROWS)).value
+            measured = eqx.tree_at(lambda i: i.overall, measured, overall)
+        self.information_ = measured.on_host()
+
+    # ---------------------------------------------------------------------------------- files
+
+    def _untrained(self) -> State:
+        if len(self.scaler_.mean_) != self._n_inputs:
+            raise ValueError("the scale of the inputs must have one number for each feature")
+        replica = Replica(0, self.n_experts_, *self._resources())
+        return self._trainer().start([replica])[0]
+
+
+def unscaled(n_columns: int) -> StandardScaler:
+    """Return a scaler that leaves numbers as they are."""
+    scaler = StandardScaler()
+    scaler.mean_, scaler.scale_ = np.zeros(n_columns), np.ones(n_columns)
+    return scaler
+
+
+met = compiled(meet_budgets)
+
+
+@compiled
+def select(hierarchy: Hierarchy, x: Inputs) -> Float[Array, "n m"]:
+    """Return p(m|x) of all experts."""
+    return jax.vmap(hierarchy.select_last)(x).probs
+
+
+@compiled
+def feed_meter(
+    meter: Meter | None, hierarchy: Hierarchy, x: Inputs, weight: Float[Array, " n"]
+) -> Meter:
+    """Measure the decisions for further inputs, or begin to."""
+    decision = jax.vmap(hierarchy)(x)
+    return (Meter.start(decision) if meter is None else meter).update(decision, weight)
+
+
+@compiled
+def read_meter(meter: Meter) -> Information:
+    """Return what has been measured, with the experts of all levels side by side."""
+    found = meter.report()
+    flat = (found.per_expert.ravel(), found.responsibility.ravel())
+    return eqx.tree_at(lambda i: (i.per_expert, i.responsibility), found, flat)
+
+
+@compiled
+def estimate_overall(hierarchy: Hierarchy, x: Inputs) -> Estimate:
+    """Estimate I(X;Y) for answers whose mixture has no closed-form entropy."""
+    return estimate_information(jax.random.key(0), jax.vmap(hierarchy)(x).flat)[1]
