@@ -23,7 +23,7 @@ from pinfactory.core.training import Callback, Run, Steps, Trained, TrainingInte
 from pinfactory.environment import library_settings
 from pinfactory.persistence import dotted_name, load, save_model, set_attributes
 
-Class = TypeVar("Class", bound=type)
+Documented = TypeVar("Documented")
 
 
 class Learnable(BaseEstimator):
@@ -221,12 +221,12 @@ def _shown(value: Any) -> str:
     return dotted_name(value) if callable(value) else repr(value)
 
 
-def describe(**parts: str) -> Callable[[Class], Class]:
-    """Put text that several classes share into the places ``{name}`` of a docstring."""
+def describe(**parts: str) -> Callable[[Documented], Documented]:
+    """Put text that several docstrings share into the places ``{name}`` of one."""
 
-    def decorate(cls: Class) -> Class:
+    def decorate(documented: Documented) -> Documented:
         for name, text in parts.items():
-            cls.__doc__ = (cls.__doc__ or "").replace("{" + name + "}", text)
-        return cls
+            documented.__doc__ = (documented.__doc__ or "").replace("{" + name + "}", text)
+        return documented
 
     return decorate

@@ -7,12 +7,13 @@ from ring import ring_agent
 
 from pinfactory.rl import SpecialistAgent
 from pinfactory.rl.normalise import Moments
-from pinfactory.rl.ppo import clipped_surrogate, random_orders
+from pinfactory.rl.optimise import random_minibatches
+from pinfactory.rl.ppo import clipped_surrogate
 from pinfactory.rl.state import Hyperparameters
 
 
 def test_shuffles_are_permutations_and_differ() -> None:
-    orders = np.asarray(random_orders(jax.random.key(0), 5, 1000))
+    orders = np.asarray(random_minibatches(jax.random.key(0), 5, 1000, 1000))
     np.testing.assert_array_equal(np.sort(orders, axis=1), np.tile(np.arange(1000), (5, 1)))
     assert len(np.unique(orders[:, 0])) > 1
     assert abs(np.corrcoef(orders[0], np.arange(1000))[0, 1]) < 0.15

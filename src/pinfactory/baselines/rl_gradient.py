@@ -33,13 +33,7 @@ from pinfactory.networks import mlp, relu
 from pinfactory.rl.actions import Actions, env_actions
 from pinfactory.rl.base import LOGS
 from pinfactory.rl.envs import Env, replicate
-from pinfactory.rl.evaluate import (
-    EpisodeResults,
-    EpisodeState,
-    episode_limit,
-    run_episodes,
-    start_episodes,
-)
+from pinfactory.rl.evaluate import EpisodeResults, EpisodeState, episode_limit, reset_and_run
 from pinfactory.rl.meta import TaskFamily
 from pinfactory.rl.normalise import Moments, scale_returns, start_scale
 from pinfactory.rl.optimise import OPTIMISER, learn_batches
@@ -346,17 +340,14 @@ def _play(
     tasks: PyTree,
     policies: PyTree,
     limit: Array,
-) -> tuple[Array, Array]:
-    """Return the returns and lengths of one deterministic episode in each task."""
-    reset_key, key = jax.random.split(key)
+) -> EpisodeResults:
+    """Play one deterministic episode in each task."""
 
     def act(key: Array, now: EpisodeState) -> tuple[Array, None]:
         answer = apply_experts(policies, state.observations(now.observation))
         return state.actions.to_env(state.actions.mode(answer)), None
 
-    start = start_episodes(env, reset_key, tasks, None)
-    end = run_episodes(env, key, tasks, start, act, limit)
-    return end.total, end.length
+    return reset_and_run(env, key, tasks, None, act, limit)
 
 
 def _value(critics: Critics, x: Float[Array, "t n o"]) -> Float[Array, "t n c"]:

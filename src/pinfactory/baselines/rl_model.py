@@ -26,13 +26,7 @@ from pinfactory.core.training import Run
 from pinfactory.networks import mlp, relu
 from pinfactory.rl.base import LOGS
 from pinfactory.rl.envs import Box
-from pinfactory.rl.evaluate import (
-    EpisodeResults,
-    EpisodeState,
-    episode_limit,
-    run_episodes,
-    start_episodes,
-)
+from pinfactory.rl.evaluate import EpisodeResults, EpisodeState, episode_limit, reset_and_run
 from pinfactory.rl.meta import TaskFamily
 from pinfactory.rl.normalise import Moments
 from pinfactory.rl.optimise import OPTIMISER, learn_batches
@@ -240,9 +234,8 @@ def _play(
     tasks: PyTree,
     adapting: Array,
     limit: Array,
-) -> tuple[Array, Array]:
-    """Return the returns and lengths of one episode in each task."""
-    reset_key, key = jax.random.split(key)
+) -> EpisodeResults:
+    """Play one episode in each task."""
     n = jax.tree.leaves(tasks)[0].shape[0]
 
     def act(key: Array, now: EpisodeState) -> tuple[Array, PlannerState]:
@@ -251,6 +244,4 @@ def _play(
         state, action = planner.act(model, now.observation, none, now.policy_state, noise, adapting)
         return action, state
 
-    start = start_episodes(planner.env, reset_key, tasks, planner.initial_state(n))
-    end = run_episodes(planner.env, key, tasks, start, act, limit)
-    return end.total, end.length
+    return reset_and_run(planner.env, key, tasks, planner.initial_state(n), act, limit)

@@ -21,10 +21,11 @@ from pinfactory.persistence import register, set_attributes
 
 from .actions import ACTION_TYPES, BoxActions
 from .backends import make_backend
-from .base import BUDGETS, SESSION, HierarchicalAgent
+from .base import BUDGETS, SESSION, TRAINING, HierarchicalAgent
 from .build import build_ppo, build_state
 from .evaluate import EpisodeResults, Evaluation
-from .predictor import Predictor, measure_information
+from .information import measure_information
+from .predictor import Predictor
 from .state import AgentState
 
 
@@ -186,6 +187,7 @@ class SpecialistAgent(Predictor, HierarchicalAgent):
     # -------------------------------------------------------------------------------- learning
 
     @with_library_settings
+    @describe(training=TRAINING)
     def learn(
         self,
         total_timesteps: int,
@@ -201,15 +203,8 @@ class SpecialistAgent(Predictor, HierarchicalAgent):
         ----------
         total_timesteps
             Environment steps, counted over all environments.
-        callbacks
-            A `Callback`, a function of the progress that returns True to stop, several of them,
-            or None.
-        progress_bar
-            Whether to show one.
-        checkpoint
-            A file that keeps the state of training. If it exists, training goes on from there to
-            the end it was meant for: exactly, as if it had not stopped, for environments
-            written in JAX; with new episodes for others.
+        {training}; Gymnasium's
+            environments, which no file can hold, with new episodes.
         report_every
             Environment steps between two reports. Ctrl-C takes effect there, with Gymnasium
             environments at any time.

@@ -29,10 +29,7 @@ EQUIVALENT = {
     "Pendulum-v1": envs.Pendulum,
     "CartPole-v1": envs.CartPole,
 }
-OURS = {
-    f"pinfactory/{env.__name__}-v0": env
-    for env in (*EQUIVALENT.values(), envs.CartPoleSwingUp, envs.DoublePendulumSwingUp)
-}
+OURS = {f"pinfactory/{name}-v0": env for name, env in envs.ENVIRONMENTS.items()}
 
 
 # What a run keeps: the agent, and the state of the environments.

@@ -42,6 +42,15 @@ SESSION = f"""capacity
         Room for experts in the arrays; agents of the same capacity share one compiled program.
     {LOGS}"""
 
+TRAINING = """callbacks
+            A `Callback`, a function of the progress that returns True to stop, several of them,
+            or None.
+        progress_bar
+            Whether to show one.
+        checkpoint
+            A file that keeps the state of training. If it exists, training goes on from there to
+            the end it was meant for, exactly as if it had not stopped"""
+
 
 class Agent(Learnable):
     """A learner that acts. It is built with its settings, and every `learn` goes on.

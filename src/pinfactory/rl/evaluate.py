@@ -64,24 +64,6 @@ class EpisodeState(NamedTuple):
     policy_state: Any
 
 
-def start_episodes(
-    env: envs.Env, key: Key[Array, ""], params: PyTree, policy_state: Any
-) -> EpisodeState:
-    """Reset one environment for each entry of the parameters' leading axis."""
-    states, observation = envs.reset_all(env, key, params)
-    n = len(observation)
-    zeros = jnp.zeros(n)
-    return EpisodeState(
-        jnp.asarray(0),
-        states,
-        observation,
-        jnp.zeros(n, bool),
-        zeros,
-        zeros.astype(jnp.int32),
-        policy_state,
-    )
-
-
 def run_episodes(
     env: envs.Env,
     key: Key[Array, ""],
@@ -118,6 +100,31 @@ def run_episodes(
     return jax.lax.while_loop(unfinished, step, start)
 
 
+def reset_and_run(
+    env: envs.Env,
+    key: Key[Array, ""],
+    params: PyTree,
+    policy_state: Any,
+    act: Callable[[Key[Array, ""], EpisodeState], tuple[Array, Any]],
+    max_steps: Int[Array, ""],
+) -> EpisodeResults:
+    """Play one episode for each entry of the parameters' leading axis; see `run_episodes`."""
+    reset_key, key = jax.random.split(key)
+    states, observation = envs.reset_all(env, reset_key, params)
+    none = jnp.zeros(len(observation), jnp.int32)
+    start = EpisodeState(
+        jnp.asarray(0),
+        states,
+        observation,
+        none.astype(bool),
+        none.astype(float),
+        none,
+        policy_state,
+    )
+    end = run_episodes(env, key, params, start, act, max_steps)
+    return EpisodeResults(end.total, end.length)
+
+
 @eqx.filter_jit
 def play_episodes(
     env: envs.Env,
@@ -128,7 +135,6 @@ def play_episodes(
     max_steps: Int[Array, ""],
 ) -> EpisodeResults:
     """Play one episode for each entry of the parameters' leading axis, all at the same time."""
-    reset_key, key = jax.random.split(key)
 
     def act(key: Key[Array, ""], now: EpisodeState) -> tuple[Array, PolicyState]:
         n = len(now.over)
@@ -142,9 +148,7 @@ def play_episodes(
         return policy.actions.to_env(decision.action), state
 
     n = jax.tree.leaves(params)[0].shape[0]
-    start = start_episodes(env, reset_key, params, PolicyState.start(n))
-    end = run_episodes(env, key, params, start, act, max_steps)
-    return EpisodeResults(end.total, end.length)
+    return reset_and_run(env, key, params, PolicyState.start(n), act, max_steps)
 
 
 def episode_limit(env: envs.Env) -> Int[Array, ""]:

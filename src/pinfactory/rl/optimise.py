@@ -1,4 +1,4 @@
-"""Gradient steps: Adam's, clipped or not, with learning rates that compiled programs take."""
+"""Minibatches and gradient steps: Adam's, clipped or not, with learning rates that are traced."""
 
 from collections.abc import Callable
 from functools import cache
@@ -6,9 +6,11 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Key, PyTree
+from jaxtyping import Array, Float, Int, Key, PyTree
 
+from pinfactory.core.constraints import Resource
 from pinfactory.core.hierarchy import zeros_like
 from pinfactory.core.learning import Learner, State
 
@@ -111,3 +113,27 @@ def learn_batches(
 
     arrays, infos = jax.lax.scan(step, arrays, None if repeat else batches, length=repeat)
     return eqx.combine(arrays, static), infos
+
+
+def update_resource(resource: Resource, nats: Float[Array, " steps"]) -> Resource:
+    """Return the resource after gradient steps in which so many nats were processed."""
+    arrays, static = eqx.partition(resource, eqx.is_array)
+
+    def step(arrays: PyTree, nats: Array) -> tuple[PyTree, None]:
+        return eqx.filter(eqx.combine(arrays, static).update(nats), eqx.is_array), None
+
+    return eqx.combine(jax.lax.scan(step, arrays, nats)[0], static)
+
+
+def random_minibatches(
+    key: Key[Array, ""], n_epochs: int, n: int, batch_size: int
+) -> Int[Array, "batches rows"]:
+    """Return the rows of whole minibatches of 0 … n − 1, in a random order in every epoch.
+
+    Random bits with the index in the lowest of them, sorted: ten times faster than `argsort`.
+    """
+    low = (1 << (n - 1).bit_length()) - 1
+    bits = jax.random.bits(key, (n_epochs, n), jnp.uint32)
+    mixed = jnp.sort((bits & ~jnp.uint32(low)) | jnp.arange(n, dtype=jnp.uint32), axis=-1)
+    order = (mixed & jnp.uint32(low)).astype(jnp.int32)
+    return order[:, : n // batch_size * batch_size].reshape(-1, batch_size)

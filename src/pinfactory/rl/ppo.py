@@ -8,13 +8,12 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, Key
 
-from pinfactory.core.constraints import Priors
-from pinfactory.core.families import Categorical, Family
-from pinfactory.core.hierarchy import Decision, Hierarchy
+from pinfactory.core.hierarchy import Hierarchy
 from pinfactory.core.information import BITS_PER_NAT
 
+from .information import information_costs, log_ratios, update_priors
 from .normalise import ReturnScaling, scale_returns
-from .optimise import gradient_step
+from .optimise import gradient_step, random_minibatches
 from .policy import HierarchicalAction, select_answers
 from .rollout import EpisodeStatistics, Trajectory
 from .state import AgentState, Visited
@@ -106,8 +105,7 @@ class PPO(eqx.Module):
         trajectory, statistics = data
         state, batch, info = self.prepare(state, trajectory, statistics)
         n = len(batch.weight)
-        order = random_orders(key, self.n_epochs, n)
-        rows = order[:, : n // self.batch_size * self.batch_size].reshape(-1, self.batch_size)
+        rows = random_minibatches(key, self.n_epochs, n, self.batch_size)
         arrays, static = eqx.partition(state, eqx.is_array)
 
         def step(arrays: Any, rows: Int[Array, " b"]) -> tuple[Any, Array]:
@@ -302,42 +300,6 @@ class PPO(eqx.Module):
         )
 
 
-def update_priors(
-    priors: Priors, decision: Decision, action: HierarchicalAction, weight: Float[Array, " n"]
-) -> Priors:
-    """Update p(m) where the selector chose, and p(a|m) of the experts that acted."""
-    (selection,) = decision.selections
-    selector_prior, expert_prior = priors.stages
-    taken = weight[:, None] * jax.nn.one_hot(action.expert, decision.answers.batch_shape[1])
-    return Priors(
-        (
-            selector_prior.update(selection, weight * action.selected),
-            expert_prior.update(decision.answers, taken),
-        )
-    )
-
-
-def information_costs(
-    selection: Categorical, answer: Family, action: HierarchicalAction, priors: Priors
-) -> Float[Array, "n 2"]:
-    """Return KL(p(m|x) ‖ p(m)) where the selector chose, and KL(p(a|x,m) ‖ p(a|m)), in nats."""
-    selector_prior, expert_prior = (prior.family for prior in priors.stages)
-    assert isinstance(selector_prior, Categorical)
-    own = jax.tree.map(lambda leaf: leaf[action.expert], expert_prior)
-    return jnp.stack([action.selected * selection.kl(selector_prior), answer.kl(own)], axis=1)
-
-
-def log_ratios(
-    selection: Categorical, answer: Family, action: HierarchicalAction, priors: Priors
-) -> Float[Array, "n 2"]:
-    """Return log p(m|x)/p(m) where the selector chose, and log p(a|x,m)/p(a|m), of the samples."""
-    selector_prior, expert_prior = (prior.family for prior in priors.stages)
-    own = jax.tree.map(lambda leaf: leaf[action.expert], expert_prior)
-    chosen = selection.log_prob(action.expert) - selector_prior.log_prob(action.expert)
-    acted = answer.log_prob(action.action) - own.log_prob(action.action)
-    return jnp.stack([action.selected * chosen, acted], axis=1)
-
-
 def normalise_advantages(
     advantage: Float[Array, "b l"], share: Float[Array, " b"]
 ) -> tuple[Float[Array, "b l"], Float[Array, " l"]]:
@@ -358,17 +320,6 @@ def clipped_surrogate(
     ratio = jnp.exp(log_prob - before)
     limited = jnp.clip(ratio, 1.0 - clip_range, 1.0 + clip_range)
     return jnp.minimum(ratio * advantage, limited * advantage)
-
-
-def random_orders(key: Key[Array, ""], n_orders: int, n: int) -> Int[Array, "s n"]:
-    """Return 0 … n − 1 in random orders.
-
-    Random bits with the index in the lowest of them, sorted: ten times faster than `argsort`.
-    """
-    low = (1 << (n - 1).bit_length()) - 1
-    bits = jax.random.bits(key, (n_orders, n), jnp.uint32)
-    mixed = jnp.sort((bits & ~jnp.uint32(low)) | jnp.arange(n, dtype=jnp.uint32), axis=-1)
-    return (mixed & jnp.uint32(low)).astype(jnp.int32)
 
 
 def _flat(leaf: Array) -> Array:

@@ -1,4 +1,4 @@
-"""What can be asked of an agent, by small compiled programs: actions, probabilities, bits."""
+"""What can be asked of an agent, by small compiled programs: actions and probabilities."""
 
 import math
 from typing import Any
@@ -10,13 +10,11 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, ArrayLike, Float
 
-from pinfactory.core.families import Categorical
-from pinfactory.core.information import Information, StageMeter, measure
 from pinfactory.environment import with_library_settings
 
 from .actions import Actions
 from .policy import HierarchicalAction, Policy, PolicyState, n_noise
-from .state import AgentState, Visited
+from .state import AgentState
 
 
 class Predictor:
@@ -139,50 +137,6 @@ def _log_density(
     log_prob = jax.vmap(lambda answers, a: answers.log_prob(a))(decision.answers, own)
     joint = decision.selections[0].log_probs + log_prob
     return logsumexp(joint, axis=-1) - policy.actions.log_volume(own)
-
-
-def measure_information(policy: Policy, visited: Visited, n_experts: int) -> Information:
-    """Return the information that decisions on visited states process, without unused experts."""
-    measured = (_measure if int(policy.hold) == 1 else _measure_held)(policy, visited)
-    return Information(
-        selectors=tuple(map(float, measured.selectors)),
-        experts=float(measured.experts),
-        overall=float(measured.overall),
-        per_expert=np.asarray(measured.per_expert, float)[:n_experts],
-        responsibility=np.asarray(measured.responsibility, float)[:n_experts],
-        effective_experts=float(measured.effective_experts),
-    )
-
-
-@eqx.filter_jit
-def _measure(policy: Policy, visited: Visited) -> Information:
-    """Measure a selector that chooses in every state, exactly over experts."""
-    return measure(policy.decide(visited.observation))
-
-
-@eqx.filter_jit
-def _measure_held(policy: Policy, visited: Visited) -> Information:
-    """Measure a selector that chooses in some states only.
-
-    I(S;M) is that of the states in which it chose, NaN if there is none; I(S;A|M) that of the
-    expert that acted in a state, whether or not the selector would choose it there.
-    """
-    decision = policy.decide(visited.observation)
-    (selection,) = decision.selections
-    first = jax.tree.map(lambda leaf: leaf[0], (selection, decision.answers))
-    selector, experts = map(StageMeter.start, first)
-    selector = selector.update(selection, visited.selected.astype(float))
-    acted = jax.nn.one_hot(visited.expert, decision.answers.batch_shape[1])
-    experts = experts.update(decision.answers, acted)
-    bits = jnp.where(experts.share > 0, experts.bits, 0.0)
-    return Information(
-        selectors=(jnp.where(jnp.any(visited.selected), selector.bits, jnp.nan),),
-        experts=jnp.sum(experts.share * bits),
-        overall=jnp.asarray(jnp.nan),
-        per_expert=bits,
-        responsibility=experts.share,
-        effective_experts=jnp.exp(Categorical.from_probs(experts.share).entropy()),
-    )
 
 
 def host_uniforms(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:

@@ -28,7 +28,14 @@ from ._env import (
 )
 from ._pendulum import Pendulum, PendulumParams
 
+# All environments, by name.
+ENVIRONMENTS = {
+    env.__name__: env
+    for env in (CartPole, CartPoleSwingUp, DoublePendulum, DoublePendulumSwingUp, Pendulum)
+}
+
 __all__ = [
+    "ENVIRONMENTS",
     "Box",
     "CartPole",
     "CartPoleParams",

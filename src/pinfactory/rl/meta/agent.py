@@ -17,7 +17,7 @@ from pinfactory.core.training import Run
 from pinfactory.environment import with_library_settings
 from pinfactory.persistence import register
 from pinfactory.rl import envs
-from pinfactory.rl.base import BUDGETS, SESSION, HierarchicalAgent
+from pinfactory.rl.base import BUDGETS, SESSION, TRAINING, HierarchicalAgent
 
 from .adapted import AdaptedAgent, adapt_gymnasium, adapt_jax
 from .build import build_state, is_plain
@@ -26,7 +26,7 @@ from .families import DrawnTasks, TaskFamily, TaskStream, checked_family, family
 from .files import restore_family, store_family
 from .learner import FamilyLearner
 from .policy import probe_and_select
-from .state import MetaAgentState
+from .state import MetaAgentState, TaskSlots
 
 # Tasks on which `information_` is measured.
 N_MEASURED = 512
@@ -155,6 +155,7 @@ class MetaSpecialistAgent(HierarchicalAgent):
         self._learner = self._build_learner()
 
     @with_library_settings
+    @describe(training=TRAINING)
     def learn(
         self,
         iterations: int,
@@ -170,14 +171,7 @@ class MetaSpecialistAgent(HierarchicalAgent):
         ----------
         iterations
             Each one draws `2 · n_tasks` new tasks and takes `n_steps` steps in every slot.
-        callbacks
-            A `Callback`, a function of the progress that returns True to stop, several of them,
-            or None.
-        progress_bar
-            Whether to show one.
-        checkpoint
-            A file that keeps the state of training. If it exists, training goes on from there to
-            the end it was meant for, exactly as if it had not stopped.
+        {training}.
         report_every
             Iterations between two reports, which is also where Ctrl-C takes effect.
         """
@@ -200,7 +194,7 @@ class MetaSpecialistAgent(HierarchicalAgent):
     def _first_run(self) -> Run:
         key = jax.random.fold_in(jax.random.key(self.seed), 1)
         tasks = self.family.draw(np.random.default_rng([self.seed, 0]), self.n_tasks)
-        slots = self._learner.first_slots(self._initial, key, tasks)
+        slots = TaskSlots.start(self.family.env, self._initial.policy, key, tasks)
         return self._start_run((self._initial, slots), self._initial.iteration)
 
     def _agent_state(self, state: Any) -> MetaAgentState:

@@ -9,27 +9,19 @@ from pinfactory.rl import envs
 
 from .families import Either, Entry, ParameterFamily, TaskFamily, Uniform
 
-_ENVS = {
-    env.__name__: env
-    for env in (
-        envs.CartPole,
-        envs.CartPoleSwingUp,
-        envs.DoublePendulum,
-        envs.DoublePendulumSwingUp,
-        envs.Pendulum,
-    )
-}
 _DISTRIBUTIONS = {"uniform": Uniform, "either": Either}
 
 
 def store_family(family: TaskFamily) -> dict[str, Any]:
     """Return a family as plain values."""
     name = type(family.env).__name__
-    if not isinstance(family, ParameterFamily) or _ENVS.get(name) is not type(family.env):
+    if not isinstance(family, ParameterFamily) or envs.ENVIRONMENTS.get(name) is not type(
+        family.env
+    ):
         raise NotStorableError(
-            f"the family of an agent must be a ParameterFamily of one of {sorted(_ENVS)} to be "
-            f"saved, but got {type(family).__name__} of {name}; save its `state_` with "
-            "pinfactory.persistence.save_tree"
+            "the family of an agent must be a ParameterFamily of one of "
+            f"{sorted(envs.ENVIRONMENTS)} to be saved, but got {type(family).__name__} of {name}; "
+            "save its `state_` with pinfactory.persistence.save_tree"
         )
     return {
         "env": name,
@@ -41,7 +33,7 @@ def store_family(family: TaskFamily) -> dict[str, Any]:
 def restore_family(stored: dict[str, Any]) -> ParameterFamily:
     """Return a family from plain values."""
     return ParameterFamily(
-        _ENVS[stored["env"]](**stored["settings"]),
+        envs.ENVIRONMENTS[stored["env"]](**stored["settings"]),
         {name: _restore(entry) for name, entry in stored["parameters"].items()},
     )
 

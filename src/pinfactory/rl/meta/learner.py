@@ -7,14 +7,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Shaped
 
-from pinfactory.core.constraints import Resource
 from pinfactory.core.families import Categorical
 from pinfactory.core.information import BITS_PER_NAT
 from pinfactory.rl.envs import Env
 from pinfactory.rl.normalise import ReturnScaling, scale_returns
-from pinfactory.rl.optimise import gradient_steps
+from pinfactory.rl.optimise import gradient_steps, random_minibatches, update_resource
 from pinfactory.rl.policy import take_expert
-from pinfactory.rl.ppo import random_orders
 from pinfactory.rl.rollout import RolloutState, Trajectory, rollout, uniforms
 from pinfactory.rl.values import compute_advantages
 
@@ -126,7 +124,7 @@ class FamilyLearner(eqx.Module):
         selection = policy.select(probed.transitions)
         chosen = selection.sample(keys[1]).astype(jnp.int32)
         exploring = jnp.where(selector_fixed | self.plain, 0.0, EXPLORATION)
-        tried = _explore(keys[2], policy, selection.probs[n:], exploring)
+        tried = policy.explore(keys[2], selection.probs[n:], exploring)
 
         def refill(new: Array, old: Array) -> Array:
             return jnp.where(slots.over.reshape(-1, *(1,) * (old.ndim - 1)), new[:n], old)
@@ -151,10 +149,6 @@ class FamilyLearner(eqx.Module):
         slots = self._next_slots(agent, slots, environments, slot_tasks, expert, trajectory)
         info = self._info(slots, outcome, selection, nats)
         return (agent, slots), info
-
-    def first_slots(self, agent: MetaAgentState, key: Key[Array, ""], tasks: PyTree) -> TaskSlots:
-        """Return slots that are all to be filled in the first iteration."""
-        return _empty_slots(self.env, agent.policy, key, tasks)
 
     def _concat_tasks(self, experts: Array, all_tasks: Array) -> Array:
         """Return the experts' tasks followed by the selector's."""
@@ -187,7 +181,7 @@ class FamilyLearner(eqx.Module):
         """Update the scale of returns; compute costs, advantages, targets and free energies."""
         hyper, policy, sample = agent.hyper, agent.policy, trajectory.decision
         scaling = self._scale(agent, trajectory)
-        agent = _rescaled(agent, scaling.factor)
+        agent = agent.rescaled(scaling.factor)
         prior = policy.priors.stages[1]
         own = take_expert(prior.family, expert)
         nats = jax.vmap(lambda answer: answer.kl(own))(sample.answer)
@@ -311,9 +305,7 @@ class FamilyLearner(eqx.Module):
         self, key: Key[Array, ""], iteration: Int[Array, ""], selector_fixed: Bool[Array, ""]
     ) -> tuple[Int[Array, " batches"], Int[Array, "batches rows"]]:
         """Return for every minibatch whose tasks it is from, and which steps of them."""
-        size = self.steps_per_batch
-        order = random_orders(key, self.n_epochs, self.n_steps)
-        rows = order[:, : self.n_steps // size * size].reshape(-1, size)
+        rows = random_minibatches(key, self.n_epochs, self.n_steps, self.steps_per_batch)
         # Epochs alternate between the experts' tasks and those the selector no longer needs.
         turn = jnp.where(selector_fixed, (iteration + jnp.arange(self.n_epochs)) % 2, 0)
         return jnp.repeat(turn, len(rows) // self.n_epochs), rows
@@ -376,57 +368,3 @@ class FamilyLearner(eqx.Module):
             jnp.exp(p_m.entropy()),
             jnp.any(finished).astype(float),
         )
-
-
-def _rescaled(agent: MetaAgentState, factor: Float[Array, ""]) -> MetaAgentState:
-    """Return an agent whose values hold in a new unit of rewards (Pop-Art).
-
-    That unit is not one of information, whose part of a value stays as it is.
-    """
-    n_parts = agent.replay.free_energy.shape[1]
-    readout = agent.selector_critic.readout
-    return eqx.tree_at(
-        lambda a: (a.critics, a.selector_critic.readout, a.replay.free_energy),
-        agent,
-        (
-            agent.critics.rescaled(factor),
-            jax.tree.map(lambda w: w.at[::n_parts].multiply(factor), readout),
-            agent.replay.free_energy.at[:, 0].multiply(factor),
-        ),
-    )
-
-
-def update_resource(resource: Resource, nats: Float[Array, " steps"]) -> Resource:
-    """Return the resource after gradient steps in which so many nats were processed."""
-    arrays, static = eqx.partition(resource, eqx.is_array)
-
-    def step(arrays: PyTree, nats: Array) -> tuple[PyTree, None]:
-        return eqx.filter(eqx.combine(arrays, static).update(nats), eqx.is_array), None
-
-    return eqx.combine(jax.lax.scan(step, arrays, nats)[0], static)
-
-
-def _explore(
-    key: Key[Array, ""],
-    policy: MetaPolicy,
-    probs: Float[Array, "n m"],
-    rate: Float[Array, ""],
-) -> Int[Array, " n"]:
-    """Sample experts by p(m|τ), or any that is available with a small probability."""
-    available = policy.hierarchy.available
-    mixed = rate * (available / jnp.sum(available)) + (1.0 - rate) * probs
-    return jax.random.categorical(key, jnp.log(mixed)).astype(jnp.int32)
-
-
-@eqx.filter_jit
-def _empty_slots(env: Env, policy: MetaPolicy, key: Key[Array, ""], tasks: PyTree) -> TaskSlots:
-    probed = policy.run_probe(env, key, tasks)
-    n = probed.environments.starts.shape[0]
-    return TaskSlots(
-        probed.environments,
-        tasks,
-        jnp.zeros(n, jnp.int32),
-        jnp.ones(n, bool),
-        jnp.zeros(n),
-        jnp.zeros(n, bool),
-    )

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Shaped
 
 from pinfactory.core.constraints import Priors
 from pinfactory.core.families import Categorical
@@ -90,6 +90,14 @@ class MetaPolicy(eqx.Module):
     def select(self, transitions: Float[Array, "n l f"]) -> Categorical:
         """Return p(m|τ) for n probes."""
         return jax.vmap(self.hierarchy.select)(self.transitions(transitions))
+
+    def explore(
+        self, key: Key[Array, ""], probs: Float[Array, "n m"], rate: Float[Array, ""]
+    ) -> Int[Array, " n"]:
+        """Sample experts by p(m|τ), or with the probability `rate` any that is available."""
+        available = self.hierarchy.available
+        mixed = rate * (available / jnp.sum(available)) + (1.0 - rate) * probs
+        return jax.random.categorical(key, jnp.log(mixed)).astype(jnp.int32)
 
     def run_probe(self, env: Env, key: Key[Array, ""], tasks: PyTree) -> ProbeResult:
         """Reset all tasks and probe them."""

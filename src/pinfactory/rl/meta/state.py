@@ -5,11 +5,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from pinfactory.core.constraints import Resource, UtilityScale
 from pinfactory.networks import reserve
 from pinfactory.recurrent import SequenceNetwork
+from pinfactory.rl.envs import Env
 from pinfactory.rl.rollout import RolloutState
 from pinfactory.rl.values import Critics
 
@@ -154,6 +155,23 @@ class MetaAgentState(eqx.Module):
         grown = jnp.sum(self.policy.hierarchy.available) > hyper.n_initial_experts
         return grown | hyper.growing(self.iteration) | (hyper.n_initial_experts < 2.0)
 
+    def rescaled(self, factor: Float[Array, ""]) -> "MetaAgentState":
+        """Return an agent whose values hold in a new unit of rewards (Pop-Art).
+
+        That unit is not one of information, whose part of a value stays as it is.
+        """
+        n_parts = self.replay.free_energy.shape[1]
+        readout = self.selector_critic.readout
+        return eqx.tree_at(
+            lambda a: (a.critics, a.selector_critic.readout, a.replay.free_energy),
+            self,
+            (
+                self.critics.rescaled(factor),
+                jax.tree.map(lambda w: w.at[::n_parts].multiply(factor), readout),
+                self.replay.free_energy.at[:, 0].multiply(factor),
+            ),
+        )
+
 
 class TaskSlots(eqx.Module):
     """Tasks that experts learn from: parameters, the expert in charge, state of the environment.
@@ -168,3 +186,12 @@ class TaskSlots(eqx.Module):
     over: Bool[Array, " n"]
     returns: Float[Array, " n"]
     finished: Bool[Array, " n"]
+
+    @classmethod
+    @eqx.filter_jit
+    def start(cls, env: Env, policy: MetaPolicy, key: Key[Array, ""], tasks: PyTree) -> "TaskSlots":
+        """Return slots that are all to be filled in the first iteration."""
+        environments = policy.run_probe(env, key, tasks).environments
+        n = environments.starts.shape[0]
+        none = jnp.zeros(n, bool)
+        return cls(environments, tasks, jnp.zeros(n, jnp.int32), ~none, jnp.zeros(n), none)
