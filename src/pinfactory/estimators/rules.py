@@ -10,9 +10,9 @@ from sklearn.base import is_classifier
 from pinfactory.tables import Encoding, Rule, Rules, Weight
 
 from .committee import Committee, decide
-from .conditions import Conditions, f1, level_codes
+from .conditions import Condition, Conditions, f1, level_codes
 from .explain import encoding_of, is_linear, linear_answers, standard_errors
-from .paths import find_paths
+from .paths import Path, find_paths
 
 
 def find_rules(committee: Committee, X: Float[np.ndarray, "n d"], y: np.ndarray) -> Rules:
@@ -45,6 +45,8 @@ def find_rules(committee: Committee, X: Float[np.ndarray, "n d"], y: np.ndarray)
         if not mine.any():
             continue
         found, path = conditions.find(mine), paths[m] if paths else None
+        told = _exact(encoding, X, path, mine)
+        found = told if told is not None and told.fidelity >= found.fidelity else found
         rules.append(
             Rule(
                 m,
@@ -55,6 +57,7 @@ def find_rules(committee: Committee, X: Float[np.ndarray, "n d"], y: np.ndarray)
                 found.fidelity,
                 path.gates if path else (),
                 _fidelity(path.holds(), mine) if path else 0.0,
+                found is told,
                 int(mine.sum()),
                 int(found.holds(encoding, X).sum()),
                 dict(zip(names, answers[mine, m].mean(axis=0).tolist(), strict=True)),
@@ -66,6 +69,16 @@ def find_rules(committee: Committee, X: Float[np.ndarray, "n d"], y: np.ndarray)
         of = f" of {committee.classes_[1]}" if len(committee.classes_) == 2 else ""
         return Rules(tuple(rules), len(X), "accuracy", f"log-odds{of}")
     return Rules(tuple(rules), len(X), "R²", "the target's units")
+
+
+def _exact(
+    encoding: Encoding, X: np.ndarray, path: Path | None, mine: np.ndarray
+) -> Condition | None:
+    """Return the way to an expert as a condition, if every gate looks at one column."""
+    if path is None or path.terms is None:
+        return None
+    held = Condition(path.terms, 0.0).holds(encoding, X)
+    return Condition(path.terms, _fidelity(held, mine))
 
 
 def _fidelity(held: np.ndarray, mine: np.ndarray) -> float:

@@ -92,6 +92,8 @@ class Rule:
         With a tree as selector, the exact gates on the way to the expert, in the user's columns and
         units, and how well passing all of them tells its rows: 1 but where gates are so soft that
         a row's most probable expert is not the one its gates lead to. Else empty, and 0.
+    exact
+        Whether the condition is that path, which it is where every gate looks at one column.
     rows, matched
         Rows that are its own, and rows that the condition holds for.
     typical
@@ -112,6 +114,7 @@ class Rule:
     fidelity: float
     path: tuple[Gate, ...]
     path_fidelity: float
+    exact: bool
     rows: int
     matched: int
     typical: dict[str, float]
@@ -192,9 +195,10 @@ class Rules:
             f"expert {rule.expert}: {rule.share:.0%} of the work, {rule.bits:.2f} bits, "
             f"{self.measure} {rule.score:.2f} on its {rule.rows:,} rows"
         )
-        fit = f"(fidelity {rule.fidelity:.2f}, {rule.matched:,} of {self.n_rows:,} rows)"
+        exactly = "exactly, " if rule.exact else ""
+        fit = f"({exactly}fidelity {rule.fidelity:.2f}, {rule.matched:,} of {self.n_rows:,} rows)"
         lines = [head, *_wrapped("where  ", f"{rule.where} {fit}")]
-        for gate in rule.path:
+        for gate in () if rule.exact else rule.path:
             lines += _wrapped("gate   ", gate.text(MOST_GATED))
         about = ", ".join(
             f"{name} {quantity(value, 3)}".strip() for name, value in rule.typical.items()
