@@ -1,5 +1,6 @@
 """`SpecialistMixture` on data frames with categories, dates and missing values."""
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -133,6 +134,7 @@ def test_frames_of_any_library_with_categories_and_dates(tmp_path):
     assert np.isfinite(DensityDisplay.from_estimator(mixture, frame).density).all()
     display = PartitionDisplay.from_estimator(mixture, frame, features=["size", "kind"])
     assert np.isfinite(display.responsibilities).all()
+    plt.close("all")
 
 
 def test_batches_may_have_gaps_if_the_first_has(table):
