@@ -88,7 +88,6 @@ def test_explanations_are_about_the_experts_of_the_last_level(regressor):
     assert set(regressor.explain()["expert"]) == in_use
     rules = regressor.rules(X, Y).rules
     assert {rule.expert for rule in rules} <= in_use
-    assert all(rule.path == () for rule in rules)
     assert regressor.explain_row(X[:1]).expert == regressor.assign(X[:1])[0]
 
 

@@ -31,7 +31,7 @@ class Path(NamedTuple):
 
 
 def find_paths(committee: Committee, X: Float[np.ndarray, "n d"]) -> list[Path] | None:
-    """Return the way to every expert, and which rows take it; None if the selector is no one tree.
+    """Return the way to every expert, and which rows take it; None if a selector is no tree.
 
     Gate i of the tree sends a row to its side above if w·z + b > 0, z the standardised row within
     ± `FARTHEST_SELECTED`. A gate whose other side leads to no expert that is available is no gate.
@@ -46,12 +46,17 @@ def _through(
     own = _of_level(committee, hierarchy, X)
     if own is None or not isinstance(hierarchy.experts, Hierarchy):
         return own
-    found = []
-    for m, (gates, passed) in enumerate(own):
+    encoding, found = encoding_of(committee), []
+    for m, path in enumerate(own):
         below = _through(committee, pick(hierarchy.experts, m), X)
         if below is None:
             return None
-        found += [Path(gates + more.gates, np.concatenate([passed, more.passed])) for more in below]
+        for more in below:
+            passed = np.concatenate([path.passed, more.passed])
+            terms = None
+            if path.terms is not None and more.terms is not None:
+                terms = _joined(encoding, [*path.terms, *more.terms])
+            found.append(Path(path.gates + more.gates, passed, terms))
     return found
 
 
@@ -60,7 +65,7 @@ def _of_level(
 ) -> list[Path] | None:
     """Return the ways through the outermost selector."""
     tree = hierarchy.selector
-    if not isinstance(tree, SoftTree) or len(hierarchy.sizes) > 1:
+    if not isinstance(tree, SoftTree):
         return None
     encoding = encoding_of(committee)
     names = [feature.name for feature in encoding.features]
