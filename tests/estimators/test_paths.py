@@ -11,6 +11,8 @@ import pytest
 from sklearn.preprocessing import StandardScaler
 
 from pinfactory import SpecialistClassifier, SpecialistRegressor
+from pinfactory.core.families import Categorical
+from pinfactory.core.hierarchy import FamilyExpert, Hierarchy
 from pinfactory.estimators.conditions import Condition
 from pinfactory.estimators.paths import find_paths
 from pinfactory.networks import SoftTree, split_paths
@@ -104,7 +106,8 @@ def test_gates_of_one_column_are_a_condition_in_words():
     weight[0, names.index("years")], weight[1, names.index("hours")] = 1.0, -1.0
     weight[2, names.index("town = Bath")] = 1.0
     tree = SoftTree(*map(jnp.asarray, (weight, bias, split_paths([0, 0, 1], 4))))
-    model = SimpleNamespace(selector=tree, available=np.ones(4, bool), sizes=(4,))
+    experts = FamilyExpert(eqx.nn.Identity(), Categorical.from_logits)
+    model = Hierarchy(tree, experts, jnp.ones(4, bool))
     committee.state_ = SimpleNamespace(model=model)
     years, hours = (scaler.transform(X)[:, names.index(name)] for name in ("years", "hours"))
     late, short = years + 0.1 > 0.0, -hours + 0.3 > 0.0

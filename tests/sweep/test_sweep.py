@@ -165,7 +165,9 @@ def test_points_that_differ_in_numbers_run_in_one_program(notes, serial):
     assert (notes / "traced").read_text().split() == ["once"]
 
 
-def test_settings_of_an_estimator_that_differ_in_numbers_compile_once(serial):
+def test_settings_of_an_estimator_that_differ_in_numbers_compile_once(serial, monkeypatch):
+    # Other tests may have filled the caches, which would be emptied between the two fits.
+    monkeypatch.setattr("pinfactory.core.training.forget_programs", lambda: None)
     X, y = make_circles(60, factor=0.4, noise=0.05, random_state=0)
     model = SpecialistClassifier(3, max_iter=20)
     n_programs = []
