@@ -88,7 +88,8 @@ class Settings:
         """Return two splits of a few tables, without the slowest methods."""
         tables = (*_FEW, "OJ", "HousePrices", "Computers")
         settings = cls._installed(**{"seeds": 2, "tables": tables, "few": _FEW[:1]} | changes)
-        quick = tuple(m for m in settings.methods if m not in ("EBM", "16 mlp experts"))
+        slow = ("APLR", "EBM", "16 mlp experts")
+        quick = tuple(m for m in settings.methods if m not in slow)
         return replace(settings, methods=quick)
 
     @classmethod
