@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import rel_entr, softmax
 from sklearn.base import is_classifier
+from sklearn.metrics import mean_absolute_error, r2_score
 
 from pinfactory.core.information import BITS_PER_NAT
 
@@ -91,6 +92,4 @@ def _judged(
     answers = decision.answers.mean[:, used] * scaler.scale_ + scaler.mean_
     mean = np.einsum("nm,nmo->no", share, answers)
     truth = np.asarray(y, float).reshape(len(mean), -1)
-    spread = ((truth - truth.mean(axis=0)) ** 2).sum(axis=0)
-    score = 1.0 - ((truth - mean) ** 2).sum(axis=0) / np.maximum(spread, 1e-12)
-    return float(score.min()), float(np.abs(truth - mean).mean())
+    return float(r2_score(truth, mean)), float(mean_absolute_error(truth, mean))
