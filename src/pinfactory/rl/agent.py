@@ -21,7 +21,7 @@ from pinfactory.persistence import register, set_attributes
 
 from .actions import ACTION_TYPES, BoxActions
 from .backends import make_backend
-from .base import BUDGETS, SESSION, TRAINING, HierarchicalAgent
+from .base import BUDGETS, CAPACITY_AND_LOGS, TRAINING, HierarchicalAgent
 from .build import build_ppo, build_state
 from .evaluate import EpisodeResults, Evaluation
 from .information import measure_information
@@ -30,7 +30,7 @@ from .state import AgentState
 
 
 @register("SpecialistAgent")
-@describe(budgets=BUDGETS, session=SESSION)
+@describe(budgets=BUDGETS, capacity_and_logs=CAPACITY_AND_LOGS)
 @dataclass(kw_only=True, eq=False, repr=False)
 class SpecialistAgent(Predictor, HierarchicalAgent):
     """A committee of simple controllers: a selector p(m|x) and experts p(a|x,m).
@@ -98,7 +98,7 @@ class SpecialistAgent(Predictor, HierarchicalAgent):
         from once episodes have become long. Evaluation plays whole episodes.
     params
         Parameters of environments written in JAX.
-    {session}
+    {capacity_and_logs}
 
     Attributes
     ----------

@@ -38,7 +38,7 @@ LOGS = """tensorboard_log
         Whether to show a progress bar.
     seed
         Seed of all random numbers."""
-SESSION = f"""capacity
+CAPACITY_AND_LOGS = f"""capacity
         Room for experts in the arrays; agents of the same capacity share one compiled program.
     {LOGS}"""
 

@@ -17,7 +17,7 @@ from pinfactory.core.training import Run
 from pinfactory.environment import with_library_settings
 from pinfactory.persistence import register
 from pinfactory.rl import envs
-from pinfactory.rl.base import BUDGETS, SESSION, TRAINING, HierarchicalAgent
+from pinfactory.rl.base import BUDGETS, CAPACITY_AND_LOGS, TRAINING, HierarchicalAgent
 
 from .adapted import AdaptedAgent, adapt_gymnasium, adapt_jax
 from .build import build_state, is_plain
@@ -35,7 +35,7 @@ SELECTOR_STEPS = 16
 
 
 @register("MetaSpecialistAgent")
-@describe(budgets=BUDGETS, session=SESSION)
+@describe(budgets=BUDGETS, capacity_and_logs=CAPACITY_AND_LOGS)
 @dataclass(kw_only=True, eq=False, repr=False)
 class MetaSpecialistAgent(HierarchicalAgent):
     """A recurrent selector that probes a new task, and experts for the tasks there are.
@@ -99,7 +99,7 @@ class MetaSpecialistAgent(HierarchicalAgent):
     probe_steps, probe_size
         How many steps that takes, and the amplitude of a shake or of noise, as a fraction of the
         range of actions.
-    {session}
+    {capacity_and_logs}
 
     Attributes
     ----------
