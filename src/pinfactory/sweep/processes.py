@@ -9,6 +9,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from types import ModuleType, TracebackType
@@ -185,6 +186,8 @@ def _inherited(environment: Mapping[str, str]) -> Iterator[None]:
     script, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
     before = {name: os.environ.get(name) for name in environment}
     os.environ.update(environment)
+    # Starting the tracker unblocks interrupts again: have it before they are blocked.
+    resource_tracker.ensure_running()
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
