@@ -33,11 +33,7 @@ SMALLEST = {
     "omniglot_speed": {"seeds": 1, "shots": (1,), "chunks": 1},
     "omniglot_ways": {"learners": ("MAML, 5 classes",), "share": 0.001, "n_tasks": 10},
     "raw_tables": {"seeds": 1, "tables": ("Hitters",)},
-    "real_tables": {
-        "seeds": 1,
-        "tables": ("Hitters",),
-        "methods": ("8 linear experts", "one line"),
-    },
+    "real_tables": {"seeds": 1, "tables": ("Hitters",)},
     "rl_speed": {
         "seeds": 1,
         "turns": 1,
@@ -77,13 +73,13 @@ def test_a_benchmark_runs_from_pieces_to_picture(name):
 
 
 def test_peers_that_are_not_installed_are_named_with_the_command(monkeypatch):
-    from pinfactory.experiments.benchmarks import table_peers
+    from pinfactory.experiments.benchmarks import _peers, real_tables, table_peers
 
     real = find_spec
     hidden = ("lightgbm", "interpret")
-    monkeypatch.setattr(
-        table_peers, "find_spec", lambda name: None if name in hidden else real("json")
-    )
+    monkeypatch.setattr(_peers, "find_spec", lambda name: None if name in hidden else real("json"))
     commands = {"LightGBM": "pip install lightgbm", "EBM": "pip install interpret-core"}
     assert table_peers.skipped() == commands
     assert table_peers.Settings.quick().without == ("LightGBM", "EBM")
+    assert real_tables.skipped() == {"LightGBM": "pip install lightgbm"}
+    assert "LightGBM" not in real_tables.Settings.quick().methods
