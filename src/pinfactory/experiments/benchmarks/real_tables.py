@@ -71,14 +71,14 @@ def _installed() -> tuple[str, ...]:
 
 def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:
     """Return one piece for every table, method and split, and one for how steady each table is."""
-    found: dict[str, Callable[[], Any]] = {}
-    for table in settings.tables:
-        for method in settings.methods:
-            for seed in range(settings.seeds):
-                found[f"{table}, {method}, split {seed}"] = partial(_run, table, method, seed)
-        if STEADY in settings.methods:
-            found[f"{table}, steadiness"] = partial(_steadiness, table)
-    return found
+    found: dict[str, Callable[[], Any]] = {
+        f"{table}, {method}, split {seed}": partial(_run, table, method, seed)
+        for seed in range(settings.seeds)
+        for table in settings.tables
+        for method in settings.methods
+    }
+    steady = settings.tables if STEADY in settings.methods else ()
+    return found | {f"{table}, steadiness": partial(_steadiness, table) for table in steady}
 
 
 def _run(table: str, method: str, seed: int) -> dict[str, Any]:

@@ -1,0 +1,85 @@
+"""What tells whether a stored piece still holds: arguments and code, never what it does not use."""
+
+from dataclasses import dataclass, replace
+from functools import partial
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from pinfactory.experiments import _stamps as module
+from pinfactory.sweep.store import encode
+
+
+@dataclass(frozen=True)
+class Settings:
+    seeds: int = 1
+    rates: tuple[float, ...] = (0.5,)
+
+
+def work(*things, **named): ...
+
+
+def play(): ...
+
+
+def stamp(piece, settings=Settings()):
+    """Return the stamp of a piece of an experiment in this file, as it is stored."""
+    experiment = SimpleNamespace(
+        __name__=__name__,
+        TITLE="",
+        ABOUT="",
+        Settings=Settings,
+        pieces=lambda settings: {"piece": piece},
+        draw=play,
+        measures=play,
+    )
+    return encode(module.stamps(experiment, settings)["piece"])
+
+
+def test_arguments_count_and_other_settings_do_not():
+    first = stamp(partial(work, 1, rate=0.5))
+    assert first == stamp(partial(work, 1, rate=0.5), Settings(seeds=2))
+    for other in (
+        partial(work, 2, rate=0.5),
+        partial(work, 1, rate=0.6),
+        partial(play, 1, rate=0.5),
+    ):
+        assert stamp(other) != first
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (Settings(), Settings(rates=(0.6,))),
+        (partial(work, 1), partial(work, 2)),
+        ({"a": [1]}, {"a": [2]}),
+        (np.arange(3), np.arange(4)),
+        (work, play),
+        (Settings, work),
+    ],
+)
+def test_what_is_inside_an_argument_counts(one, other):
+    assert stamp(partial(work, one)) == stamp(partial(work, one))
+    assert stamp(partial(work, one)) != stamp(partial(work, other))
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [lambda: work(), partial(work, lambda: 0), partial(work, object()), partial(np.arange(3).sum)],
+)
+def test_what_cannot_be_looked_into_depends_on_all_settings(piece):
+    assert stamp(piece) == stamp(piece)
+    assert stamp(piece) != stamp(piece, replace(Settings(), seeds=2))
+
+
+def test_the_code_of_functions_among_the_arguments_counts(monkeypatch):
+    used = []
+
+    def dependencies(module, names):
+        used.append((module, names))
+        return SimpleNamespace(libraries={}, digest="")
+
+    monkeypatch.setattr(module, "dependencies", dependencies)
+    stamp(partial(work, partial(play), kind=Settings()))
+    assert used == [(__name__, ("Settings", "play", "work"))]
