@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from pinfactory.experiments import _stamps as module
+from pinfactory.experiments import discover
+from pinfactory.experiments.experiment import Presets, without
 from pinfactory.sweep.store import encode
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Presets):
     seeds: int = 1
     rates: tuple[float, ...] = (0.5,)
 
@@ -83,3 +85,24 @@ def test_the_code_of_functions_among_the_arguments_counts(monkeypatch):
     monkeypatch.setattr(module, "dependencies", dependencies)
     stamp(partial(work, partial(play), kind=Settings()))
     assert used == [(__name__, ("Settings", "play", "work"))]
+
+
+def test_a_piece_is_refused_what_it_declares_as_unused():
+    settings = without(Settings(seeds=3), "seeds")
+    assert (settings.rates, stamp(partial(work, settings))) == (
+        (0.5,),
+        stamp(partial(work, without(Settings(seeds=4), "seeds"))),
+    )
+    for use in (range, bool, list, str, float, lambda value: value == 3):
+        with pytest.raises(TypeError, match="declares as unused"):
+            use(settings.seeds)
+    with pytest.raises(AttributeError):
+        without(Settings(), "sedes")
+
+
+def test_all_pieces_of_all_experiments_can_be_looked_into():
+    for listing in discover():
+        if listing.experiment is not None:
+            settings = listing.experiment.Settings.quick()
+            for piece in listing.experiment.pieces(settings).values():
+                assert module._Parts().describe(piece), listing.name

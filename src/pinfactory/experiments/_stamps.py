@@ -7,7 +7,7 @@ from typing import Any
 
 from pinfactory.sweep.fingerprint import dependencies
 
-from .experiment import Experiment
+from .experiment import Experiment, Unused
 
 # What computes, in the module of an experiment: the rest judges, draws and describes.
 COMPUTES = ("Settings", "pieces")
@@ -61,6 +61,8 @@ class _Parts:
             return [self.describe(item) for item in value]
         if callable(value):
             return self._home(value)
+        if isinstance(value, Unused):
+            return "unused"
         if value is None or isinstance(value, str | int | float) or hasattr(value, "tolist"):
             return value
         raise TypeError(f"{value!r} is not plain data")

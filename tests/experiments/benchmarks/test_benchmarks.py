@@ -8,11 +8,15 @@ import pytest
 from matplotlib.figure import Figure
 
 from pinfactory.experiments import discover
+from pinfactory.experiments.benchmarks._peers import missing_peers
 from pinfactory.sweep.store import encode
 
+# EBM and APLR take long even on small tables; what is not installed is left out.
+_QUICK_RULES = tuple(name for name in ("8 linear experts", "Cubist") if not missing_peers([name]))
 SMALLEST = {
     "chunked_density": {"rows": 20_000},
     "cluster_simulation": {"seeds": 1, "measured_tasks": 10, "measured_rows": 3000},
+    "controls": {"seeds": 1, "data": ("circles", "Hitters")},
     "density_peers": {"seeds": 1, "sets": ("iris",), "n_folds": 2},
     "density_speed": {"seeds": 1, "rows": 3000, "repeats": 1},
     "env_steps": {"seeds": 1, "n_envs": 2, "our_steps": 20, "their_steps": 20},
@@ -42,6 +46,7 @@ SMALLEST = {
         "n_episodes": 4,
         "limit": 8192,
     },
+    "rule_peers": {"seeds": 1, "tables": ("iris", "Hitters"), "methods": _QUICK_RULES},
     "sinusoid_peers": {"seeds": 1, "steps": 20, "rules": ("none",), "n_experts": (2,)},
     "sweep_speed": {"kinds": ("committees",), "trainings": 4, "steps": 20, "tasks": 20},
     "swing_up_controls": {"seeds": 1},

@@ -11,7 +11,7 @@ from sklearn.ensemble import AdaBoostClassifier, RandomForestClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 from pinfactory import SpecialistClassifier
-from pinfactory.experiments.experiment import Measure, Presets, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.style import counted, new_figure
 from pinfactory.experiments.synthetic_data import COMMITTEE, classification, mesh, plane
 
@@ -84,8 +84,9 @@ _MODELS: dict[str, tuple[Callable[[Settings, int, int], Any], _Size]] = {
 
 def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
     """Return one piece for every model and size."""
+    own = without(settings, "sizes")
     return {
-        f"{model}, {label(size)}": partial(_fit, settings, model, size)
+        f"{model}, {label(size)}": partial(_fit, own, model, size)
         for model, (_, label) in _MODELS.items()
         for size in settings.sizes
     }

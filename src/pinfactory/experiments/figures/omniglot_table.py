@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pinfactory.baselines import ANIL, MAML, MatchingNetworks, PreTraining, PrototypicalNetworks
-from pinfactory.experiments.experiment import Measure, Presets, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.style import GREY, new_figure, tidy
 from pinfactory.meta import MetaSpecialistClassifier
 from pinfactory.meta.tasks import Omniglot
@@ -104,6 +104,7 @@ class Settings(Presets):
 
 def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
     """Return one piece for every learner and kind of task."""
+    own = without(settings, "rotations", "n_experts", "controls", "baselines")
     learners: dict[str, Callable[..., Any]] = {
         f"{n} experts" if n > 1 else "1 expert": _committee_of(n) for n in settings.n_experts
     }
@@ -114,7 +115,7 @@ def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
     learners |= {name: BASELINES[name] for name in settings.baselines}
     return {
         f"{learner}, K={shots}, rotations as {rotations}": partial(
-            _fit, settings, learner, make, shots, rotations
+            _fit, own, learner, make, shots, rotations
         )
         for rotations in settings.rotations
         for shots in settings.shots

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from pinfactory.core.constraints import Budget, Fixed, Resource
 from pinfactory.core.exact import solve
-from pinfactory.experiments.experiment import Measure, Presets, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.style import counted
 from pinfactory.experiments.synthetic_data import Split, classification, mesh, plane
 
@@ -94,8 +94,9 @@ class Settings(Presets):
 
 def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
     """Return one piece for prices and one for budgets, for every number of experts."""
+    own = without(settings, "n_experts")
     return {
-        f"{kind}, {n} experts": partial(_train, settings, kind, n)
+        f"{kind}, {n} experts": partial(_train, own, kind, n)
         for n in settings.n_experts
         for kind in (PRICES, BUDGETS)
     }

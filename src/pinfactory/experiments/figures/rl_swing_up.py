@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pinfactory.experiments.experiment import Measure, Presets, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.style import GREY, PALETTE, headline, new_figure, over_seeds, tidy
 from pinfactory.plotting import expert_colours
 from pinfactory.rl import SpecialistAgent, envs
@@ -135,8 +135,9 @@ class Settings(Presets):
 
 def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
     """Return one piece for each task, kind of agent and seed."""
+    own = without(settings, "tasks", "steps", "kinds", "seeds")
     return {
-        f"{task}, {kind}, seed {seed}": partial(_learn, settings, task, total, kind, seed)
+        f"{task}, {kind}, seed {seed}": partial(_learn, own, task, total, kind, seed)
         for task, total in zip(settings.tasks, settings.steps, strict=True)
         for kind in settings.kinds
         if kind in TASKS[task].kinds
