@@ -44,6 +44,7 @@ class Mixture(BaseEstimator):
     def fit(self, X: np.ndarray, y: np.ndarray) -> "Mixture":
         """Learn gates and experts."""
         self.inputs_ = StandardScaler().fit(X)
+        target: np.ndarray
         if self.classify:
             self.classes_, target = np.unique(y, return_inverse=True)
         else:
