@@ -11,7 +11,7 @@ from sklearn.ensemble import AdaBoostClassifier, RandomForestClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 from pinfactory import SpecialistClassifier
-from pinfactory.experiments.experiment import Measure, Presets, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.methods import (
     Method,
     by_method,
@@ -97,9 +97,10 @@ _MODELS: dict[str, tuple[_Make, Callable[[int], str]]] = {
 
 def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
     """Return one piece for every model and size."""
+    own = without(settings, "method", "sizes")
     ours, literal = (
         {
-            f"{model}, {label(size)}": partial(_fit, settings, model, size, make)
+            f"{model}, {label(size)}": partial(_fit, own, model, size, make)
             for model, (make, label) in models.items()
             for size in settings.sizes
         }

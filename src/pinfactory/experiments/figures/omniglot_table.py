@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from pinfactory import paper
 from pinfactory.baselines import ANIL, MAML, MatchingNetworks, PreTraining, PrototypicalNetworks
-from pinfactory.experiments.experiment import Measure, Presets, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.methods import Method, choose_pieces, compare_methods
 from pinfactory.experiments.style import counted
 from pinfactory.meta import MetaSpecialistClassifier
@@ -98,11 +98,12 @@ class Settings(Presets):
 
 def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
     """Return one piece for every learner and kind of task."""
+    own = without(settings, "method", "rotations", "n_experts", "controls", "baselines")
     kinds = [(rotations, shots) for rotations in settings.rotations for shots in settings.shots]
     ours, literal = (
         {
             f"{learner}, K={shots}, rotations as {rotations}": partial(
-                _fit, settings, learner, make, shots, rotations
+                _fit, own, learner, make, shots, rotations
             )
             for rotations, shots in kinds
             for learner, make in learners.items()

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from pinfactory.core.constraints import Budget, Fixed, Resource
 from pinfactory.core.exact import solve
-from pinfactory.experiments.experiment import Measure, Presets, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.methods import Method, by_method, choose_pieces, compare_methods
 from pinfactory.experiments.style import counted
 from pinfactory.experiments.synthetic_data import Split, classification, mesh, plane
@@ -99,9 +99,10 @@ class Settings(Presets):
 
 def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
     """Return one piece for prices and one for budgets, for every number of experts."""
+    own = without(settings, "method", "n_experts")
     ours, literal = (
         {
-            f"{kind}, {n} experts": partial(_train, settings, kind, n, how)
+            f"{kind}, {n} experts": partial(_train, own, kind, n, how)
             for n in settings.n_experts
             for kind in kinds
         }

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pinfactory import paper
-from pinfactory.experiments.experiment import Measure, Presets, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.methods import Method, by_method, choose_pieces, compare_methods
 from pinfactory.experiments.style import GREY, PALETTE, headline, new_figure, over_seeds, tidy
 from pinfactory.plotting import expert_colours
@@ -140,19 +140,20 @@ class Settings(Presets):
 
 def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
     """Return one piece for each task, kind of agent and seed."""
+    own = without(settings, "method", "tasks", "steps", "kinds", "seeds")
     runs = [
         (task, total, seed)
         for task, total in zip(settings.tasks, settings.steps, strict=True)
         for seed in range(settings.seeds)
     ]
     ours: dict[str, Callable[[], Any]] = {
-        f"{task}, {kind}, seed {seed}": partial(_learn, settings, task, total, kind, seed)
+        f"{task}, {kind}, seed {seed}": partial(_learn, own, task, total, kind, seed)
         for task, total, seed in runs
         for kind in settings.kinds
         if kind in TASKS[task].kinds
     }
     literal = {
-        f"{task}, {kind}, seed {seed}": partial(_learn_literally, settings, task, total, kind, seed)
+        f"{task}, {kind}, seed {seed}": partial(_learn_literally, own, task, total, kind, seed)
         for task, total, seed in runs
         for kind in PAPER
     }
