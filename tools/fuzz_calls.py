@@ -15,10 +15,12 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import hypothesis
 import numpy as np
+from counts import Trial, record
 from fuzz_files import MOST_MEGABYTES, MOST_SECONDS, Outcome, megabytes, time_limit, where_raised
 from hypothesis import strategies as st
 from model_files import image_tasks, table
@@ -47,6 +49,19 @@ SETTINGS: list[Any] = [
 NUMBERS = [0.0, 1.0, -1.0, 1e-300, 1e-30, 1e-8, 1e8, 1e30, 1e200, 1e308, math.nan, math.inf]
 # What is no array of numbers, in place of one.
 STRANGE: list[Any] = [None, "text", 3, [], [[]], {}, object(), [[1, 2], [3]], np.zeros((0, 3))]
+
+
+TRIAL = Trial(
+    "bad_calls",
+    "Calls with bad settings, data and questions",
+    """
+Hypothesis draws a call with other settings, altered data or an altered question. It is refused with
+a `ValueError`, `TypeError` or `FloatingPointError`, after which the learner is what it was before,
+or answered: finite, responsibilities that sum to one, information within its bounds. Anything else
+is a fault: another error, NaN, more than a gigabyte or more than a minute of computing.
+""",
+    "python tools/fuzz_calls.py -n 10000 --record results",
+)
 
 
 class Learner(NamedTuple):
@@ -312,6 +327,7 @@ def main() -> int:
     parser.add_argument("learners", nargs="*", default=list(LEARNERS))
     parser.add_argument("-n", type=int, default=300, help="calls of each learner")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--record", type=Path, help="folder for the counts as a result")
     args = parser.parse_args()
     n_faults = 0
     for name in args.learners:
@@ -319,6 +335,10 @@ def main() -> int:
         print(*(f"  {fault}" for fault in faults), sep="\n")
         print(f"{name}: {dict(counts)}, peak {megabytes()} MB", flush=True)
         n_faults += len(faults)
+        if args.record:
+            sound = {name: counts[name] for name in ("refused", "answered")}
+            outcomes = {"tried": counts.total()} | sound | {"faults": len(faults)}
+            record(args.record, TRIAL, name, args.seed, outcomes)
     return int(n_faults > 0)
 
 

@@ -21,7 +21,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from counts import Trial, record
 from tqdm.auto import tqdm
+
+TRIAL = Trial(
+    "killed_runs",
+    "Runs that are killed and go on",
+    """
+Each run is killed (SIGKILL) at a random moment: while it learns, writes its checkpoint or its log.
+The same command goes on. A run that had ended before the moment came is not killed. Other answers
+than those of an unbroken run (bit for bit), another log, or an error are faults.
+""",
+    "python tools/kill_resume.py -n 50 --record results",
+)
 
 
 class Training(NamedTuple):
@@ -172,6 +184,7 @@ def main() -> int:
     parser.add_argument("learners", nargs="*", default=list(TRAININGS))
     parser.add_argument("-n", type=int, default=5, help="kills of each training")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first kill")
+    parser.add_argument("--record", type=Path, help="folder for the counts as a result")
     args = parser.parse_args()
     n_faults = 0
     for name in args.learners:
@@ -179,6 +192,9 @@ def main() -> int:
         print(*faults, sep="\n", end="\n" if faults else "")
         print(f"{name}: {killed} of {args.n} killed, {len(faults)} faults", flush=True)
         n_faults += len(faults)
+        if args.record:
+            outcomes = {"tried": args.n, "killed": killed, "faults": len(faults)}
+            record(args.record, TRIAL, name, args.seed, outcomes)
     return int(n_faults > 0)
 
 
