@@ -37,10 +37,14 @@ def record(
     path = folder / f"{trial.name}.json"
     before = read_result(path) or {"settings": {}, "measures": []}
     others = [m for m in before["measures"] if m["name"].partition(", ")[2] != kind]
+    # The only promise is that there are no faults.
     measures = [
-        Measure(f"{outcome}, {kind}", number, target=0.0, higher_is_better=False)
-        if outcome == "faults"
-        else Measure(f"{outcome}, {kind}", number, unit="MB" if outcome == "peak memory" else "")
+        Measure(
+            f"{outcome}, {kind}",
+            float(number),
+            target=0.0 if outcome == "faults" else None,
+            higher_is_better=False,
+        )
         for outcome, number in outcomes.items()
     ]
     made_of = {"tried": outcomes["tried"], "seed": seed, "commit": commit()}
