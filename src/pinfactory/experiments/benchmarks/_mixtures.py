@@ -165,7 +165,7 @@ class GradientMixture(Mixture):
         state = _ADAM.init(eqx.filter(weights, eqx.is_array))
         best = (np.inf, weights)
         for key in jax.random.split(rows, 20):
-            weights, state = _train(weights, state, learned, self.balance, key)
+            weights, state = _train((weights, state), learned, self.balance, key)
             best = min(
                 best, (float(_loss(weights, judged, 0.0)), weights), key=lambda pair: pair[0]
             )
@@ -201,12 +201,12 @@ class DenseNetwork(GradientMixture):
 _ADAM = optax.adam(3e-3)
 _STEPS, _BATCH = 250, 128
 _Rows = tuple[Array, Array]
+_Carry = tuple[_Weights | _Network, optax.OptState]
 
 
 @eqx.filter_jit
-def _train(
-    weights: _Weights | _Network, state: optax.OptState, rows: _Rows, balance: float, key: Array
-) -> tuple[_Weights | _Network, optax.OptState]:
+def _train(carry: _Carry, rows: _Rows, balance: float, key: Array) -> _Carry:
+    weights, state = carry
     arrays, static = eqx.partition(weights, eqx.is_array)
 
     def step(carry: Any, key: Array) -> tuple[Any, None]:
