@@ -104,19 +104,19 @@ def test_possible_numbers_from_a_mixture_of_a_thousand_experts(beta):
 
 
 @both
-@pytest.mark.parametrize("scale", [2.0**20, 2.0**-20, 1e8, 1e-8])
-def test_answers_do_not_depend_on_the_units_of_features_and_targets(kind, scale):
-    settings = {"max_iter": 100}
-    usual, other = fitted(kind, **settings), fitted(kind, scale * X, scale * Y, **settings)
-    # Powers of two change no digit of a number; powers of ten round it, and training amplifies it.
-    exact = scale in (2.0**20, 2.0**-20)
-    close = {"rtol": 0, "atol": 1e-6 if exact else 1e-3}
-    shares = usual.responsibilities(X), other.responsibilities(scale * X)
-    np.testing.assert_allclose(*shares, **close)
-    if kind is SpecialistRegressor:
-        answers = usual.predict(X), other.predict(scale * X) / scale
-    else:
-        answers = usual.predict_proba(X), other.predict_proba(scale * X)
-    np.testing.assert_allclose(*answers, **close)
-    told = usual.information_.selector, other.information_.selector
-    np.testing.assert_allclose(*told, **close)
+def test_answers_do_not_depend_on_the_units_of_features_and_targets(kind):
+    # Which rows make a batch depends on a hash of the data; a batch of all rows does not.
+    settings = {"max_iter": 50, "batch_size": len(X)}
+    usual = fitted(kind, **settings)
+    for scale in (2.0**20, 1e8, 1e-8):
+        other = fitted(kind, scale * X, scale * Y, **settings)
+        close = {"rtol": 0, "atol": 1e-4}
+        shares = usual.responsibilities(X), other.responsibilities(scale * X)
+        np.testing.assert_allclose(*shares, **close)
+        if kind is SpecialistRegressor:
+            answers = usual.predict(X), other.predict(scale * X) / scale
+        else:
+            answers = usual.predict_proba(X), other.predict_proba(scale * X)
+        np.testing.assert_allclose(*answers, **close)
+        told = usual.information_.selector, other.information_.selector
+        np.testing.assert_allclose(*told, **close)
