@@ -148,8 +148,10 @@ class Trainer:
             key = jax.random.key(replica.seed)
             if len(sizes) > 1:
                 return self._hierarchy(key, sizes)
+            # The networks first: they are refused where a file asks for too many.
+            hierarchy = self._hierarchy(key, (most,))
             available = jax.device_put(np.arange(most) < replica.n_experts)
-            return eqx.tree_at(lambda h: h.available, self._hierarchy(key, (most,)), available)
+            return eqx.tree_at(lambda h: h.available, hierarchy, available)
 
         return self.initial_states(list(map(untrained, replicas)), replicas)
 
