@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pinfactory.core.constraints import Scheduled
+    from pinfactory.core.devices import data_parallel
     from pinfactory.core.information import Information
     from pinfactory.estimators import (
         SpecialistClassifier,
@@ -34,6 +35,7 @@ __all__ = [
     "SpecialistMixture",
     "SpecialistRegressor",
     "__version__",
+    "data_parallel",
     "load",
     "rate_utility_curve",
 ]
@@ -44,6 +46,7 @@ _MODULES = {
     "rl": "SpecialistAgent",
     "rl.meta": "MetaSpecialistAgent",
     "core.constraints": "Scheduled",
+    "core.devices": "data_parallel",
     "core.information": "Information",
     "plotting": "DensityDisplay InformationDisplay PartitionDisplay",
     "persistence": "load",

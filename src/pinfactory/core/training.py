@@ -7,7 +7,7 @@ no file and no screen.
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
@@ -15,10 +15,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, Key, PyTree
 
 from .batches import Batches, Source, take
 from .compiling import compiled, compiled_with_kernels, forget_programs, one_kernel
+from .devices import current_mesh, keep_replicated, localise, replicate, share_rows
 from .failures import first_non_finite
 
 State = TypeVar("State")
@@ -221,6 +223,10 @@ def train(
             "`evaluate` must be given exactly when the run was started with keep_best."
         )
     seeds = np.asarray(jax.random.key_data(run.key)).tolist()
+    # Only rows can be shared: what agents experience is not chosen by `batches`.
+    mesh = None if batches is None or callable(data) else current_mesh()
+    if mesh is not None:
+        run, data = replicate(mesh, (run, data))
 
     def advance(run: Run[State]) -> Chunk | None:
         # Asked before the chunk: a run that was resumed may be stale already.
@@ -232,9 +238,10 @@ def train(
         if batches is not None:
             rows = jax.device_put(batches(seeds, done, chunk))
         seen = data(run) if callable(data) else data
-        return _chunk(learner, run, seen, rows, min(chunk, steps - done), evaluate)
+        return _chunk(learner, run, seen, rows, mesh, min(chunk, steps - done), evaluate)
 
-    return run_chunks(advance, run, steps, callbacks)
+    trained = run_chunks(advance, run, steps, callbacks)
+    return trained if mesh is None else replace(trained, run=localise(trained.run))
 
 
 def run_chunks(
@@ -279,20 +286,22 @@ def _chunk(
     run: Run[State],
     data: PyTree,
     rows: PyTree[Array],
+    mesh: Mesh | None,
     n_steps: int,
     evaluate: Callable[[State], Float[Array, " replicas"]] | None,
 ) -> Chunk:
     """Do the steps of one chunk, check that all is finite, and evaluate."""
-    in_turn = _is_small(run, data, rows)
+    # A kernel runs on one device.
+    in_turn = mesh is None and _is_small(run, data, rows)
     program = _advance_in_turn if in_turn else _advance_side_by_side
-    advance = partial(program, learner, data, rows, in_turn)
+    advance = partial(program, learner, data, rows, mesh, in_turn)
     try:
         new, info, finite = advance(run, jnp.asarray(0), jnp.asarray(n_steps))
     except jax.errors.JaxRuntimeError:
         if not in_turn:
             raise
         # A kernel that this version of the compiler cannot make: a list of kernels will do.
-        advance = partial(_advance_side_by_side, learner, data, rows, False)
+        advance = partial(_advance_side_by_side, learner, data, rows, None, False)
         new, info, finite = advance(run, jnp.asarray(0), jnp.asarray(n_steps))
     if not finite:
         raise first_non_finite(advance, run, n_steps)
@@ -308,6 +317,7 @@ def _advance(
     learner: Steps,
     data: PyTree,
     rows: PyTree[Array],
+    mesh: Mesh | None,
     in_turn: bool,
     run: Run,
     first: Int[Array, ""],
@@ -317,7 +327,7 @@ def _advance(
 
     Return the new run, the mean info and whether all of it is finite. The number of steps is
     traced: the last, shorter chunk of a run is the same program. Replicas run side by side, or
-    `in_turn`.
+    `in_turn`; the devices of a mesh share the rows of a step.
     """
     arrays, static = eqx.partition(run.state, eqx.is_array)
 
@@ -330,9 +340,11 @@ def _advance(
                 # Step by step: the rows of all steps at once are too much for a kernel.
                 batch = take(data, jax.tree.map(lambda leaf: leaf[number, first + i], rows))
             state, info = learner.step(
-                jax.random.fold_in(key, run.step + i), eqx.combine(arrays, static), batch
+                jax.random.fold_in(key, run.step + i),
+                eqx.combine(arrays, static),
+                share_rows(mesh, batch),
             )
-            return eqx.filter(state, eqx.is_array), info
+            return keep_replicated(mesh, (eqx.filter(state, eqx.is_array), info))
 
         def body(i: Array, carry: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
             arrays, means = carry

@@ -10,12 +10,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, Key
 
 from pinfactory import settings as check
 from pinfactory.core.batches import Batches, Epochs
 from pinfactory.core.compiling import compiled
 from pinfactory.core.constraints import Budget, Constraints, Priors, Resource, Schedule, Scheduled
+from pinfactory.core.devices import current_mesh, share_rows
 from pinfactory.core.hierarchy import Decision, Expert, Hierarchy, assemble, stack, zeros_like
 from pinfactory.core.learning import CommitteeLoss, Data, Learner, State, Utility
 from pinfactory.core.training import Run, Trained
@@ -278,6 +280,7 @@ class Trainer:
                 jnp.asarray(most_error),
                 judged=validation.judged_together(n_candidates),
                 together=validation.n_replicas if validation.folded else None,
+                mesh=current_mesh(),
             )
             if compare and run.best is not None:
                 known = run.best.update(evaluate(run.state), run.state)
@@ -365,6 +368,7 @@ def _held_out_scores(
     *,
     judged: Data,
     together: int | None,
+    mesh: Mesh | None = None,
 ) -> Float[Array, " replicas"]:
     """Return the weighted mean score of every replica, or of so many at a time.
 
@@ -374,6 +378,7 @@ def _held_out_scores(
     """
 
     def one(state: State, data: Data) -> tuple[Array, Array, Array]:
+        data = share_rows(mesh, data)
         model, missing = _in_force(judge, state, data)
         # Where a row weighs nothing its score may be anything.
         score = jnp.where(data.weight > 0, data.weight * judge.score(model, data), 0.0)
