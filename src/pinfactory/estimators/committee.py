@@ -199,7 +199,7 @@ class Committee(TableLearner):
         with library_settings():
             for start in range(0, len(X), BLOCK):
                 block = self._standardised(X[start : start + BLOCK])
-                x = jnp.asarray(padded(block, min(padded_length(len(block)), BLOCK)))
+                x = jax.device_put(padded(block, min(padded_length(len(block)), BLOCK)))
                 blocks.append((len(block), question(self._hierarchy(), x, *more)))
         lengths, answers = zip(*blocks, strict=True)
 

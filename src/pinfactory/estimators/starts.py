@@ -79,7 +79,7 @@ def _gates(selector: networks.SoftTree, tree: LinearTree, n_leaves: int) -> netw
         weight[gate] = 0.0
         weight[gate, split.column], bias[gate] = sharpness, -sharpness * split.cut
     path = networks.split_paths([split.leaf for split in splits], len(selector.path))
-    return networks.SoftTree(*map(jnp.asarray, (weight, bias, path)))
+    return networks.SoftTree(*jax.device_put((weight, bias, path)))
 
 
 def _experts(experts: Any, leaves: Sequence[Node]) -> Any:
@@ -123,7 +123,7 @@ def _first(old: Array, new: np.ndarray) -> Array:
     """Replace the first entries."""
     changed = np.array(old)
     changed[: len(new)] = new
-    return jnp.asarray(changed)
+    return jax.device_put(changed)
 
 
 # --------------------------------------------------------------------- selectors that are taught
