@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test test-slow coverage test-lowest lint format bench docs notebooks numbers words clean
+.PHONY: run test test-slow coverage test-lowest test-python lint format bench docs notebooks numbers words clean
 
 # `make run SEEDS=1` is the smallest there is.
 run: $(VENV)/.run
@@ -26,13 +26,24 @@ test-slow: $(VENV)/.dev
 coverage: $(VENV)/.dev
 	$(PYTEST) --cov --cov-report=term:skip-covered
 
-# The oldest versions that pyproject.toml allows, in a virtual environment of their own.
+# Other environments than .venv, each in a folder of its own: the oldest versions that
+# pyproject.toml allows, and another Python: `make test-python PYTHON=python3.13`. With
+# `TESTS=tests/persistence` only some of the tests.
+OTHER ?= .venv-$(notdir $(PYTHON))
+
+test-lowest: OTHER = .venv-lowest
 test-lowest:
-	$(PYTHON) -m venv .venv-lowest
-	.venv-lowest/bin/pip install --quiet --upgrade pip
-	.venv-lowest/bin/python tools/lowest_versions.py > .venv-lowest/constraints.txt
-	.venv-lowest/bin/pip install --quiet -e '.[dev,rl,report]' -c .venv-lowest/constraints.txt
-	.venv-lowest/bin/pytest -n 2
+	$(PYTHON) -m venv $(OTHER)
+	$(OTHER)/bin/pip install --quiet --upgrade pip
+	$(OTHER)/bin/python tools/lowest_versions.py > $(OTHER)/constraints.txt
+	$(OTHER)/bin/pip install --quiet -e '.[dev,rl,report]' -c $(OTHER)/constraints.txt
+	$(OTHER)/bin/pytest -n 2 --dist loadfile $(TESTS)
+
+test-python:
+	$(PYTHON) -m venv $(OTHER)
+	$(OTHER)/bin/pip install --quiet --upgrade pip
+	$(OTHER)/bin/pip install --quiet -e '.[dev,rl,report]'
+	$(OTHER)/bin/pytest -n 2 --dist loadfile $(TESTS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -64,7 +75,7 @@ notebooks:
 	$(PYTHON) tools/notebooks.py
 
 clean:
-	rm -rf $(VENV) .venv-lowest out docs/_build .mypy_cache .ruff_cache .pytest_cache .coverage*
+	rm -rf $(VENV) .venv-* out docs/_build .mypy_cache .ruff_cache .pytest_cache .coverage*
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

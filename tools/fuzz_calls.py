@@ -15,14 +15,18 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import hypothesis
 import numpy as np
+from counts import Trial, record
 from fuzz_files import MOST_MEGABYTES, MOST_SECONDS, Outcome, megabytes, time_limit, where_raised
 from hypothesis import strategies as st
 from model_files import image_tasks, table
 
+# Calls that Hypothesis draws from one seed; the next ones are drawn from the next.
+BATCH = 500
 REFUSED = (ValueError, TypeError, FloatingPointError)
 # Values for any setting. Whoever asks for large sizes gets them, so there are none here.
 SETTINGS: list[Any] = [
@@ -47,6 +51,19 @@ SETTINGS: list[Any] = [
 NUMBERS = [0.0, 1.0, -1.0, 1e-300, 1e-30, 1e-8, 1e8, 1e30, 1e200, 1e308, math.nan, math.inf]
 # What is no array of numbers, in place of one.
 STRANGE: list[Any] = [None, "text", 3, [], [[]], {}, object(), [[1, 2], [3]], np.zeros((0, 3))]
+
+
+TRIAL = Trial(
+    "bad_calls",
+    "Calls with bad settings, data and questions",
+    """
+Hypothesis draws a call with other settings, altered data or an altered question. It is refused with
+a `ValueError`, `TypeError` or `FloatingPointError`, after which the learner is what it was before,
+or answered: finite, responsibilities that sum to one, information within its bounds. Anything else
+is a fault: another error, NaN, more than a gigabyte or more than a minute of computing.
+""",
+    "python tools/fuzz_calls.py -n 10000 --record results",
+)
 
 
 class Learner(NamedTuple):
@@ -129,6 +146,8 @@ def judge(learner: Learner, fitted: Any, call: Call) -> Outcome:
                         return Outcome("a failed training left traces", True)
                     return Outcome("refused")
                 outcome = _answers(learner, model, learner.questions())
+                if not outcome.fault:
+                    outcome = _information(model)
             else:
                 try:
                     outcome = _answers(learner, fitted, call.question)
@@ -148,15 +167,20 @@ def _answers(learner: Learner, model: Any, question: tuple[Any, ...]) -> Outcome
     answer = np.asarray(learner.ask(model, *question), float)
     if not np.isfinite(answer).all():
         return Outcome("answers are not finite", True)
+    if learner.responsibilities is not None:
+        shares = learner.responsibilities(model, *question)
+        if not np.allclose(shares.sum(axis=-1), 1.0, atol=1e-4):
+            return Outcome("responsibilities do not sum to one", True)
+    return Outcome("answered")
+
+
+def _information(model: Any) -> Outcome:
+    """Check that the bits of a trained learner are possible."""
     told = model.information_
     most = math.log2(len(told.responsibility)) + 1e-4
     numbers = [told.selector, told.experts, *told.per_expert]
     if not (np.isfinite(numbers).all() and min(numbers) >= 0.0 and told.selector <= most):
         return Outcome("information out of bounds", True, repr(told))
-    if learner.responsibilities is not None:
-        shares = learner.responsibilities(model, *question)
-        if not np.allclose(shares.sum(axis=-1), 1.0, atol=1e-4):
-            return Outcome("responsibilities do not sum to one", True)
     return Outcome("answered")
 
 
@@ -205,6 +229,18 @@ def _agent(**changed: Any) -> Any:
 
     small = {"n_experts": 2, "n_envs": 2, "n_steps": 8, "batch_size": 16, "n_epochs": 1}
     return SpecialistAgent(Pendulum(), **(small | {"max_episode_steps": 16} | changed))
+
+
+def _meta_agent(**changed: Any) -> Any:
+    from pinfactory.rl.meta import MetaSpecialistAgent, pendulum_tasks
+
+    small = {"n_experts": 2, "n_tasks": 2, "n_steps": 8, "selector_units": 4}
+    small |= {"expert_hidden": (4,), "critic_hidden": (4,)}
+    return MetaSpecialistAgent(**({"family": pendulum_tasks()} | small | changed))
+
+
+def _ask_adapted(model: Any, x: Any) -> np.ndarray:
+    return model.adapt(model.family.env).predict(x, deterministic=True)[0]
 
 
 def _predict(model: Any, x: Any) -> np.ndarray:
@@ -269,6 +305,14 @@ LEARNERS: dict[str, Learner] = {
         lambda: (np.zeros((4, 3)),),
         _ask_responsibilities,
     ),
+    "MetaSpecialistAgent": Learner(
+        _meta_agent,
+        lambda model, *data: model.learn(1),
+        lambda: (np.zeros((4, 3)),),
+        _ask_adapted,
+        lambda: (np.zeros((4, 3)),),
+        lambda model, x: model.adapt(model.family.env).responsibilities_,
+    ),
 }
 
 
@@ -312,13 +356,20 @@ def main() -> int:
     parser.add_argument("learners", nargs="*", default=list(LEARNERS))
     parser.add_argument("-n", type=int, default=300, help="calls of each learner")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--record", type=Path, help="folder for the counts as a result")
     args = parser.parse_args()
     n_faults = 0
     for name in args.learners:
-        counts, faults = fuzz(name, args.n, args.seed)
-        print(*(f"  {fault}" for fault in faults), sep="\n")
-        print(f"{name}: {dict(counts)}, peak {megabytes()} MB", flush=True)
-        n_faults += len(faults)
+        counts: Counter[str] = Counter(tried=0, refused=0, answered=0, faults=0)
+        for first in range(0, args.n, BATCH):
+            found, faults = fuzz(name, min(BATCH, args.n - first), args.seed + first // BATCH)
+            sound = {outcome: found[outcome] for outcome in ("refused", "answered")}
+            counts.update(sound | {"tried": found.total(), "faults": len(faults)})
+            print(*(f"  {fault}" for fault in faults), sep="\n", end="\n" if faults else "")
+            print(f"{name}: {dict(counts)}, peak {megabytes()} MB", flush=True)
+            if args.record:
+                record(args.record, TRIAL, name, args.seed, counts)
+        n_faults += counts["faults"]
     return int(n_faults > 0)
 
 

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import safetensors.numpy
+from counts import Trial, record
 from model_files import MODELS
 
 from pinfactory.persistence import ModelFileError, load
@@ -40,6 +41,19 @@ VALUES: list[Any] = [
     *({"$array": ["float64", [2], [0.0, -1.0]]}, {"$array": ["<U99999999", [0], []]}),
     *({"$array": ["float64", [1], [{"$float": "nan"}]]}, {"$scalar": ["float32", 1e30]}),
 ]
+
+
+TRIAL = Trial(
+    "altered_files",
+    "Altered model files",
+    """
+A small file of every kind of model is altered at random in its bytes, its manifest or its arrays,
+and loaded. It is refused with a `ModelFileError`, or the model answers with finite numbers, or it
+is unusable: it answers with a `ValueError` or `TypeError`. Anything else is a fault: another error,
+NaN, more than a gigabyte or more than a minute of computing.
+""",
+    "python tools/fuzz_files.py FOLDER -n 10000 --record results",
+)
 
 
 class Outcome(NamedTuple):
@@ -231,18 +245,21 @@ def main() -> int:
     parser.add_argument("kinds", nargs="*", default=list(MODELS))
     parser.add_argument("-n", type=int, default=300, help="files of each kind")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first file")
+    parser.add_argument("--record", type=Path, help="folder for the counts as a result")
     args = parser.parse_args()
-    faults = 0
+    n_faults = 0
     for kind in args.kinds:
         content = (args.folder / f"{kind}.pin").read_bytes()
-        counts: Counter[str] = Counter()
+        counts: Counter[str] = Counter(tried=args.n, refused=0, answered=0, unusable=0, faults=0)
         for seed, outcome in fuzz(kind, content, range(args.seed, args.seed + args.n)):
-            counts[outcome.name] += 1
+            counts["faults" if outcome.fault else outcome.name] += 1
             if outcome.fault:
-                faults += 1
                 print(f"  {kind} seed {seed}: {outcome.name} {outcome.detail}", flush=True)
         print(f"{kind}: {dict(counts)}, peak {megabytes()} MB", flush=True)
-    return int(faults > 0)
+        n_faults += counts["faults"]
+        if args.record:
+            record(args.record, TRIAL, kind, args.seed, counts)
+    return int(n_faults > 0)
 
 
 if __name__ == "__main__":

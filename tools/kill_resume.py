@@ -1,27 +1,42 @@
-"""Kill trainings at random moments and go on with them: `python tools/kill_resume.py -n 50`.
+"""Kill runs at random moments and go on with them: `python tools/kill_resume.py -n 50 [RUN …]`.
 
-Every training runs once unbroken in a process of its own. Then, n times, one is killed (SIGKILL)
-at a random moment after a random chunk of its steps, and the same command is run again. The second
-must end with the same answers, bit for bit, and with the same rows in its log. What does not is
-printed with its seed, and the exit code is 1.
+Every training, a sweep and a reproduction run once unbroken in a process of their own. Then, n
+times, one is killed (SIGKILL) at a random moment, and the same command is run again. The second
+must end with the same answers, bit for bit, and with the same rows in its log; pieces of a sweep or
+a reproduction that were finished before must not be made again. What goes wrong is printed with its
+seed, and the exit code is 1.
 """
 
 import argparse
 import json
+import multiprocessing
 import os
 import random
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from counts import Trial, record
 from tqdm.auto import tqdm
+
+TRIAL = Trial(
+    "killed_runs",
+    "Runs that are killed and go on",
+    """
+Each run is killed (SIGKILL) at a random moment: while it learns, writes its checkpoint or its log.
+The same command goes on. A run that had ended before the moment came is not killed. Other answers
+than those of an unbroken run (bit for bit), another log, a finished piece that is made again, or an
+error are faults.
+""",
+    "python tools/kill_resume.py -n 50 --record results",
+)
 
 
 class Training(NamedTuple):
@@ -92,6 +107,10 @@ def _meta_agent(**training: Any) -> Any:
     return MetaSpecialistAgent(pendulum_tasks(), 2, **small).learn(20, report_every=2, **training)
 
 
+def _probed(agent: Any) -> np.ndarray:
+    return agent.adapt(agent.family.env).responsibilities_
+
+
 _x = np.linspace(-2.0, 2.0, 10).reshape(5, 2)
 _line = np.linspace(-2.0, 2.0, 6)[:, None]
 _vectors = np.linspace(-2.0, 2.0, 18).reshape(6, 3)
@@ -106,8 +125,39 @@ TRAININGS: dict[str, Training] = {
         _meta_classifier, lambda m: m.adapt(_vectors, np.arange(6) % 2).predict_proba(_vectors)
     ),
     "SpecialistAgent": Training(_agent, lambda m: m.predict(_vectors, deterministic=True)[0]),
-    "MetaSpecialistAgent": Training(_meta_agent, lambda m: m.responsibilities(n_tasks=5)[0]),
+    "MetaSpecialistAgent": Training(_meta_agent, _probed),
 }
+
+
+def _sweep(folder: Path) -> np.ndarray:
+    from pinfactory import SpecialistMixture
+    from pinfactory.sweep import sweep
+
+    grid = {"n_experts": [1, 2, 3, 4, 5], "beta_selector": [1.0, 5.0]}
+    x = np.random.default_rng(0).normal(size=(200, 2))
+    result = sweep(SpecialistMixture(), grid, x, store=folder / "pieces", jobs=1, verbose=False)
+    return np.array([row["score"] for row in result])
+
+
+def _reproduction(folder: Path) -> np.ndarray:
+    import small_experiment
+
+    from pinfactory.experiments import Listing, read_result, run
+
+    run([Listing("small", small_experiment)], folder, scale="quick", jobs=1, progress=False)
+    result = read_result(folder / "small" / "result.json")
+    return np.array([] if result is None else [m["ours"] for m in result["measures"]])
+
+
+# Runs of pieces that are kept, each a function of the folder that returns its answers.
+PIECEWISE: dict[str, Callable[[Path], np.ndarray]] = {
+    "sweep": _sweep,
+    "reproduction": _reproduction,
+}
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def run_training(name: str, folder: Path, chunk: int, delay: float) -> None:
@@ -120,71 +170,120 @@ def run_training(name: str, folder: Path, chunk: int, delay: float) -> None:
         def chunk(self, progress: Any, run: Any) -> None:
             seen.append(progress.seconds)
             if len(seen) == chunk:
-                threading.Timer(delay, os.kill, (os.getpid(), signal.SIGKILL)).start()
+                threading.Timer(delay, _die).start()
 
     callbacks = [Watch(), JsonLines(folder / "log.jsonl")]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model = TRAININGS[name].train(callbacks=callbacks, checkpoint=folder / "run.pin")
+    model = TRAININGS[name].train(callbacks=callbacks, checkpoint=folder / "run.pin")
     np.save(folder / "answer.npy", TRAININGS[name].answer(model))
-    (folder / "chunks.json").write_text(json.dumps(seen))
+    (folder / "seconds.json").write_text(json.dumps(seen))
+
+
+def run_pieces(name: str, folder: Path, delay: float) -> None:
+    """Make all pieces; the process dies after `delay` seconds if that is not 0."""
+    begin = time.monotonic()
+    if delay:
+        threading.Timer(delay, _die).start()
+    np.save(folder / "answer.npy", PIECEWISE[name](folder))
+    (folder / "seconds.json").write_text(json.dumps([time.monotonic() - begin]))
+
+
+def _run(name: str, folder: Path, chunk: int, delay: float) -> None:
+    warnings.simplefilter("ignore")
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    if name in PIECEWISE:
+        run_pieces(name, folder, delay)
+    else:
+        run_training(name, folder, chunk, delay)
     os._exit(0)  # a timer may be left
+
+
+# Children are copies of a process that has imported everything and computed nothing yet.
+_processes = multiprocessing.get_context("forkserver")
+_processes.set_forkserver_preload(
+    [f"pinfactory.{name}" for name in ("estimators", "meta", "rl.meta", "sweep", "experiments")]
+)
 
 
 def _child(name: str, folder: Path, chunk: int = 0, delay: float = 0.0) -> int:
     folder.mkdir(exist_ok=True)
-    command = [sys.executable, __file__, "--child", name, str(folder), str(chunk), str(delay)]
-    return subprocess.run(command, check=False).returncode
+    child = _processes.Process(target=_run, args=(name, folder, chunk, delay))
+    child.start()
+    child.join()
+    return int(child.exitcode or 0)
 
 
 def _log(folder: Path) -> list[dict[str, Any]]:
+    if not (folder / "log.jsonl").exists():
+        return []
     rows = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     return [{name: value for name, value in row.items() if name != "seconds"} for row in rows]
 
 
+def _pieces(folder: Path) -> dict[str, int]:
+    """Return when each finished piece was written."""
+    return {str(p): p.stat().st_mtime_ns for p in folder.rglob("pieces/**/*.json")}
+
+
+def _moment(name: str, seconds: list[float], draw: random.Random) -> tuple[int, float]:
+    """Return after which chunk to kill, and how many seconds later."""
+    if name in PIECEWISE:
+        return 0, draw.uniform(0.0, seconds[0])
+    # The time of a chunk and of writing a checkpoint.
+    delay = draw.uniform(0.0, 0.01 + sorted(seconds)[len(seconds) // 2])
+    return draw.randrange(1, len(seconds) + 1), delay
+
+
 def kill_and_resume(name: str, n: int, seed: int = 0) -> tuple[int, list[str]]:
-    """Return how many trainings were killed, and what was wrong with those that went on."""
+    """Return how many runs were killed, and what was wrong with those that went on."""
     faults, killed = [], 0
     with tempfile.TemporaryDirectory() as place:
         whole = Path(place, "whole")
         if _child(name, whole) != 0:
-            raise RuntimeError(f"{name}: the unbroken training fails")
-        seconds = json.loads((whole / "chunks.json").read_text())
+            raise RuntimeError(f"{name}: the unbroken run fails")
+        seconds = json.loads((whole / "seconds.json").read_text())
         for i in tqdm(range(seed, seed + n), desc=name, disable=n < 5):
             folder = Path(place, str(i))
-            draw = random.Random(i)
-            # The time of a chunk and of writing a checkpoint.
-            delay = draw.uniform(0.0, 0.01 + sorted(seconds)[len(seconds) // 2])
-            chunk = draw.randrange(1, len(seconds) + 1)
+            chunk, delay = _moment(name, seconds, random.Random(i))
             killed += _child(name, folder, chunk, delay) == -signal.SIGKILL
-            if (code := _child(name, folder)) != 0:
-                faults.append(f"{name} seed {i}: going on after chunk {chunk} ends with {code}")
-            elif not np.array_equal(*(np.load(f / "answer.npy") for f in (whole, folder))):
-                faults.append(f"{name} seed {i}: other answers after chunk {chunk}")
-            elif _log(folder) != _log(whole):
-                faults.append(f"{name} seed {i}: other rows in the log after chunk {chunk}")
+            finished = _pieces(folder)
+            code = _child(name, folder)
+            if (fault := _fault(whole, folder, finished, code)) is not None:
+                faults.append(f"{name} seed {i}: {fault} (chunk {chunk}, {delay:.3f} s)")
     return killed, faults
+
+
+def _fault(whole: Path, folder: Path, finished: dict[str, int], code: int) -> str | None:
+    """Return what is wrong with a run that went on."""
+    if code != 0:
+        return f"going on ends with {code}"
+    if not np.array_equal(*(np.load(f / "answer.npy") for f in (whole, folder))):
+        return "other answers"
+    if _log(folder) != _log(whole):
+        return "other rows in the log"
+    if not finished.items() <= _pieces(folder).items():
+        return "a finished piece was made again"
+    return None
 
 
 def main() -> int:
     """Run the command; return its exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("learners", nargs="*", default=list(TRAININGS))
-    parser.add_argument("-n", type=int, default=5, help="kills of each training")
+    parser.add_argument("runs", nargs="*", default=[*TRAININGS, *PIECEWISE])
+    parser.add_argument("-n", type=int, default=5, help="kills of each run")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first kill")
+    parser.add_argument("--record", type=Path, help="folder for the counts as a result")
     args = parser.parse_args()
     n_faults = 0
-    for name in args.learners:
+    for name in args.runs:
         killed, faults = kill_and_resume(name, args.n, args.seed)
         print(*faults, sep="\n", end="\n" if faults else "")
         print(f"{name}: {killed} of {args.n} killed, {len(faults)} faults", flush=True)
         n_faults += len(faults)
+        if args.record:
+            outcomes = {"tried": args.n, "killed": killed, "faults": len(faults)}
+            record(args.record, TRIAL, name, args.seed, outcomes)
     return int(n_faults > 0)
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    if sys.argv[1:2] == ["--child"]:
-        run_training(sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5]))
-    else:
-        sys.exit(main())
+    sys.exit(main())

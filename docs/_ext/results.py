@@ -118,16 +118,21 @@ def _all_measures(result: dict[str, Any]) -> Cells:
 
 def _origin(result: dict[str, Any], release: str) -> nodes.paragraph:
     """Return a line about the run."""
-    seeds = f"{result['seeds']} seed{'s' if result['seeds'] != 1 else ''}"
-    command = f"pinfactory reproduce {result['name']} --scale {result['scale']}"
-    method = result["settings"].get("method", "ours")
-    command += "" if method == "ours" else f" --method {method}"
+    command = result.get("command") or _reproduction(result)
+    seeds = "" if "command" in result else f", {result['seeds']} seed" + "s" * (result["seeds"] > 1)
     line = nodes.paragraph("", "", classes=["small"])
     line += nodes.literal(command, command)
     line += nodes.Text(
-        f", {seeds}, {result['finished'][:10]}, {result['processor']}" + _made_by(result, release)
+        f"{seeds}, {result['finished'][:10]}, {result['processor']}" + _made_by(result, release)
     )
     return line
+
+
+def _reproduction(result: dict[str, Any]) -> str:
+    """Return the command that makes a result again."""
+    method = result["settings"].get("method", "ours")
+    command = f"pinfactory reproduce {result['name']} --scale {result['scale']}"
+    return command + ("" if method == "ours" else f" --method {method}")
 
 
 def _table_node(cells: Cells) -> nodes.table:

@@ -17,10 +17,16 @@ Beta = float | Scheduled
 Option = TypeVar("Option")
 
 
-def integer(name: str, value: Any, lowest: int) -> int:
-    """Return a whole number of at least `lowest`."""
+# Compiled programs count in 32 bits.
+MOST_COUNTED = 2**31 - 1
+
+
+def integer(name: str, value: Any, lowest: int, most: int = MOST_COUNTED) -> int:
+    """Return a whole number of at least `lowest` and at most `most`."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < lowest:
         raise ValueError(f"`{name}` must be an integer of at least {lowest}, but got {value!r}.")
+    if value > most:
+        raise ValueError(f"`{name}` must be an integer of at most {most}, but got {value!r}.")
     return int(value)
 
 

@@ -1,5 +1,7 @@
 """Few-shot baselines on small images whose classes are easy, and on tasks with known answers."""
 
+import math
+import types
 from pathlib import Path
 from typing import Any
 
@@ -263,3 +265,18 @@ def test_adapting_four_blocks_need_the_statistics_of_the_task(tasks: Bars) -> No
 def test_other_numbers_of_blocks_are_refused(tasks: Bars) -> None:
     with pytest.raises(ValueError, match="`blocks` must be 1 or 4, but got 3"):
         MAML(blocks=3).fit(tasks)
+
+
+@pytest.mark.usefixtures("types_unchecked")
+@pytest.mark.parametrize("steps", [math.inf, 10**30, -1, None])
+@pytest.mark.parametrize("kind", [MAML, PreTraining])
+def test_a_number_of_steps_that_cannot_be_counted_is_refused(kind, steps):
+    # As a file can have it: settings of a fitted learner are read, not fitted with.
+    learner = kind(test_steps=steps)
+    learner.n_outputs_, learner.inner_rate_ = 2, 0.01
+    images = np.zeros((2, 28, 28), np.float32)
+    network = learner._network(images, 2, jax.random.key(0))
+    model = network if kind is PreTraining else MAML()._model(network)
+    learner.state_ = types.SimpleNamespace(model=model)
+    with pytest.raises(ValueError, match="`test_steps` must be an integer"):
+        _ = learner.model_

@@ -155,3 +155,21 @@ def test_information_is_printed_in_short_and_adds_up_the_levels_of_selection():
     assert "1.89 equally busy experts of 2" in told[6]
     assert told[7].split() == ["I(mass;", "M)", "0.125"]
     assert [row.split() for row in told[-2:]] == [["0", "0.333", "0.500"], ["1", "0.667", "0.250"]]
+
+
+@pytest.mark.parametrize("sharpness", [0.0, 1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_bits_are_possible_for_a_thousand_experts_in_both_precisions(dtype, sharpness, rng):
+    n_experts, n = 1000, 300
+    with jax.enable_x64(dtype is np.float64):
+        logits = sharpness * rng.normal(size=(n, n_experts)).astype(dtype)
+        answers = sharpness * rng.normal(size=(n, n_experts, 2)).astype(dtype)
+        selected = Categorical.from_logits(jnp.asarray(logits))
+        told = measure(Decision((selected,), Categorical.from_logits(jnp.asarray(answers))))
+        assert told.selector.dtype == dtype
+    rounding = 1e-4 if dtype is np.float32 else 1e-10
+    np.testing.assert_allclose(np.asarray(selected.probs).sum(axis=1), 1.0, rtol=rounding)
+    assert 0.0 <= told.selector <= np.log2(n_experts) + rounding
+    assert 1.0 <= told.effective_experts <= n_experts * (1 + rounding)
+    for bits in (told.experts, np.asarray(told.per_expert), told.overall):
+        assert np.all((bits >= 0.0) & (bits <= 1.0 + rounding))

@@ -7,7 +7,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
-from pinfactory import SpecialistClassifier, SpecialistRegressor
+from pinfactory import SpecialistClassifier, SpecialistRegressor, base
 from pinfactory.core.constraints import Scheduled
 
 COMMITTEES = [SpecialistClassifier, SpecialistRegressor]
@@ -206,6 +206,22 @@ def test_other_features_are_refused(fitted):
         fitted.predict(np.ones((5, 3)))
     with pytest.raises(ValueError, match=r"3 features, but .* is expecting 2"):
         fitted.partial_fit(np.ones((5, 3)), Y[:5])
+
+
+def test_a_refit_that_fails_changes_nothing(fitted, monkeypatch):
+    before, answers = dict(vars(fitted)), fitted.predict(X)
+    # After the classes and the scales of other data were found, before anything is learned.
+    other, labels = 100.0 * np.c_[X, X], Y + 5
+
+    def fail(*_, **__):
+        raise FloatingPointError("not finite")
+
+    monkeypatch.setattr(base, "train", fail)
+    with pytest.raises(FloatingPointError):
+        fitted.fit(other, labels)
+    assert vars(fitted).keys() == before.keys()
+    assert all(vars(fitted)[name] is value for name, value in before.items())
+    np.testing.assert_array_equal(fitted.predict(X), answers)
 
 
 def test_unknown_ways_and_experts_are_named(fitted):

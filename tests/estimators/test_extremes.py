@@ -1,9 +1,12 @@
 """Possible numbers from committees whatever the resources and the units of their data."""
 
+import warnings
+
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
-from pinfactory import SpecialistClassifier, SpecialistRegressor
+from pinfactory import SpecialistClassifier, SpecialistMixture, SpecialistRegressor
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(200, 2))
@@ -18,19 +21,20 @@ SETTINGS = {
 }
 
 
-def fitted(kind, X=X, Y=Y, **settings):
+def fitted(kind, X=X, Y=Y, n_experts=N_EXPERTS, **settings):
     targets = Y if kind is SpecialistRegressor else np.median(Y) < Y
-    return kind(N_EXPERTS, **(SETTINGS | settings)).fit(X, targets)
+    return kind(n_experts, **(SETTINGS | settings)).fit(X, targets)
 
 
 def assert_possible(committee, X):
     """Check that every KL ≥ 0, 0 ≤ I(X;M) ≤ log₂ M, and probabilities sum to one."""
     told = committee.information_
-    assert 0.0 <= told.selector <= np.log2(N_EXPERTS) + 1e-5
+    n_experts = committee.n_experts
+    assert 0.0 <= told.selector <= np.log2(n_experts) + 1e-5
     assert told.experts >= 0.0
     assert (np.asarray(told.per_expert) >= 0.0).all()
     assert np.isfinite([told.selector, told.experts, *told.per_expert]).all()
-    assert 1.0 <= told.effective_experts <= N_EXPERTS + 1e-4
+    assert 1.0 <= told.effective_experts <= n_experts * (1 + 1e-4)
     shares = committee.responsibilities(X)
     assert (shares >= 0.0).all()
     np.testing.assert_allclose(shares.sum(axis=1), 1.0, rtol=1e-5)
@@ -70,3 +74,46 @@ def test_possible_numbers_in_any_units_of_the_targets(utility, scale):
     committee = fitted(SpecialistRegressor, Y=scale * Y, utility=utility)
     assert_possible(committee, X)
     assert committee.score(X, scale * Y) > 0.2
+
+
+@both
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_possible_numbers_from_a_thousand_experts(kind, dtype):
+    for beta in (1e-6, 1e6):
+        resources = {"beta_selector": beta, "beta_expert": beta}
+        committee = fitted(kind, X.astype(dtype), n_experts=1000, max_iter=20, **resources)
+        assert_possible(committee, X.astype(dtype))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("beta", [1e-6, 1e6])
+def test_possible_numbers_from_a_mixture_of_a_thousand_experts(dtype, beta):
+    many = np.random.default_rng(1).normal(size=(1200, 2)).astype(dtype)
+    mixture = SpecialistMixture(1000, beta_selector=beta, max_iter=3, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        mixture.fit(many)
+    told = mixture.information_
+    assert 0.0 <= told.selector <= np.log2(1000) + 1e-5
+    assert min(told.experts, *told.per_expert) >= 0.0
+    np.testing.assert_allclose(mixture.responsibilities(many).sum(axis=1), 1.0, rtol=1e-5)
+    assert np.isfinite(mixture.score_samples(many)).all()
+
+
+@both
+@pytest.mark.parametrize("scale", [2.0**20, 2.0**-20, 1e8, 1e-8])
+def test_answers_do_not_depend_on_the_units_of_features_and_targets(kind, scale):
+    settings = {"max_iter": 100}
+    usual, other = fitted(kind, **settings), fitted(kind, scale * X, scale * Y, **settings)
+    # Powers of two change no digit of a number; powers of ten round it, and training amplifies it.
+    exact = scale in (2.0**20, 2.0**-20)
+    close = {"rtol": 0, "atol": 1e-6 if exact else 1e-3}
+    shares = usual.responsibilities(X), other.responsibilities(scale * X)
+    np.testing.assert_allclose(*shares, **close)
+    if kind is SpecialistRegressor:
+        answers = usual.predict(X), other.predict(scale * X) / scale
+    else:
+        answers = usual.predict_proba(X), other.predict_proba(scale * X)
+    np.testing.assert_allclose(*answers, **close)
+    told = usual.information_.selector, other.information_.selector
+    np.testing.assert_allclose(*told, **close)

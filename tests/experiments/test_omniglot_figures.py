@@ -31,6 +31,8 @@ def piece(learner: str, n_experts: int | None, scores: list[float]) -> dict[str,
         "before": [0.8, 0.9] if known else [],
         "bits": [3.0, 3.0] if known else [],
         "effective": [15.0, 15.0] if known else [],
+        "curve_steps": [0, 10],
+        "curve": [[0.8, 0.9], [0.9, 1.0]] if known else [],
     }
 
 
@@ -67,13 +69,23 @@ def test_gains_are_paired(table: dict[str, Any]) -> None:
 def test_the_table_is_drawn(table: dict[str, Any], tmp_path: Path) -> None:
     figure = omniglot_table.draw(table)
     figure.savefig(tmp_path / "table.png")
-    _, after, bits, others = figure.axes
+    _, after, bits, steps, others = figure.axes
+    for line in steps.lines:
+        np.testing.assert_allclose(line.get_xydata(), [[0, 0.85], [10, 0.95]])
     for axes, means in ((after, [0.75, 1.0]), (bits, [3.0, 3.0])):
         line = axes.containers[0].lines[0]
         assert list(line.get_xdata()) == [1, 16]
         assert list(line.get_ydata()) == pytest.approx(means)
     names = [label.get_text() for label in others.get_yticklabels()]
     assert names == ["MAML", "k-means", "16 experts", "1 expert"]
+
+
+def test_the_papers_method_stands_beside_ours(table: dict[str, Any]) -> None:
+    table["e, the paper's method"] = piece("16 experts", 16, [0.5, 0.5, 0.5, 0.5])
+    rows = {row.name: row for row in omniglot_table.measures(table)}
+    name = "accuracy after 10 steps, 16 experts, K=1, rotations as classes"
+    assert rows[name].paper_method == rows[f"{name}, the paper's method"].ours == 0.5
+    assert rows[f"{name}, the paper's method"].paper == 0.828
 
 
 def test_the_paper_preset_has_every_learner_and_both_readings() -> None:
@@ -114,7 +126,9 @@ def test_alphabets_are_assigned_and_drawn(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_short_training_adapts_to_unseen_characters_and_divides_them() -> None:
     """Beyond the 72 to 76 % of an untrained network; the choice of an expert is no coin toss."""
-    settings = omniglot_table.Settings.quick(folder=str(FOLDER), n_experts=(16,), baselines=())
+    settings = omniglot_table.Settings.quick(
+        folder=str(FOLDER), n_experts=(16,), baselines=(), curve=(0, 10)
+    )
     results = {name: run() for name, run in omniglot_table.pieces(settings).items()}
     rows = {row.name: row for row in omniglot_table.measures(results)}
     kind = "16 experts, K=1, rotations as classes"
@@ -133,3 +147,17 @@ def test_experts_part_where_families_are_hard_to_know() -> None:
     assert found.selector > 0.5
     assert found.effective_experts > 8.0
     assert learner.evaluate(tasks, inner_steps=0).mean > 0.6
+
+
+@needs_archives
+@pytest.mark.slow
+def test_a_tiny_run_of_the_papers_method() -> None:
+    settings = omniglot_table.Settings.quick(
+        method="paper", folder=str(FOLDER), n_experts=(2,), max_iter=3, n_tasks=20, curve=(0, 10)
+    )
+    results = {name: run() for name, run in omniglot_table.pieces(settings).items()}
+    ((name, found),) = results.items()
+    assert name == "2 experts, K=1, rotations as classes, the paper's method"
+    assert found["curve"][0][1] == pytest.approx(np.mean(found["scores"][0]), abs=1e-4)
+    assert 0.0 <= found["bits"][0] <= 1.0
+    assert omniglot_table.draw(results).axes

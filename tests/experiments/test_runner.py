@@ -104,6 +104,27 @@ def test_other_settings_never_find_the_pieces_of_these(notes, tmp_path):
     assert computed(notes) == [0, 1, 2, 3]
 
 
+def test_a_piece_is_made_anew_only_where_a_setting_that_it_uses_has_changed(
+    notes, tmp_path, monkeypatch
+):
+    listing = toy("peers")
+
+    def settings(**changes):
+        monkeypatch.setattr(listing.experiment.Settings, "quick", lambda: preset(**changes))
+        go(tmp_path, listing)
+        return computed(notes)
+
+    preset = listing.experiment.Settings
+    assert settings() == [10, 11, 20, 21]
+    assert settings(seeds=3) == [12, 22]
+    assert settings(peers=(2,)) == []
+    assert settings(peers=(1, 2, 3)) == [30, 31]
+    assert settings(steps=11) == [10, 11, 20, 21]
+    # What cannot be looked into might use anything.
+    assert settings(steps=11, others=1) == [0]
+    assert settings(steps=11, peers=(1,), others=1) == [0]
+
+
 def test_pieces_run_side_by_side(notes, tmp_path):
     for i in range(2):
         (notes / f"trouble {i}").write_text("meet")

@@ -25,7 +25,7 @@ SMALL = {
         "n_init": 2,
         "method": "both",
     },
-    "baseline_comparison": {"sizes": (4,), "max_iter": 200, "n_init": 1},
+    "baseline_comparison": {"sizes": (4,), "max_iter": 200, "n_init": 1, "method": "both"},
     "density": {"n_experts": (4,), "n_samples": 400},
     "generalisation_gap": {"betas": (1.0, 25.0), "max_iter": 200},
     "regression": {"n_experts": (2,), "n_samples": 200, "max_iter": 400, "n_init": 1},

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from sklearn.utils.validation import check_is_fitted
 
+from pinfactory import settings as check
 from pinfactory.base import describe
 from pinfactory.core import utilities
 from pinfactory.core.families import Categorical
@@ -94,7 +95,7 @@ class MAML(FewShotBaseline):
     @property
     def model_(self) -> FewShotModel:
         check_is_fitted(self)
-        return self.state_.model.with_steps(self.test_steps)
+        return self.state_.model.with_steps(check.integer("test_steps", self.test_steps, 0))
 
     def _model(self, network: HeadedNetwork) -> FewShotModel:
         if self.blocks == 4 and not self.transductive:
@@ -104,8 +105,8 @@ class MAML(FewShotBaseline):
             )
         return gradient_model(
             network,
-            rate=self.inner_rate,
-            steps=self.inner_steps,
+            rate=check.number("inner_rate", self.inner_rate, 0.0, open_low=True),
+            steps=check.integer("inner_steps", self.inner_steps, 1),
             part=self._part,
             first_order=self.first_order,
         )

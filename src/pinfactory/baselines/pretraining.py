@@ -83,7 +83,8 @@ class PreTraining(FewShotBaseline):
         # Its weights are replaced by zeros, from which gradient steps begin.
         n_features = network.head.weight.shape[1]
         new = headed(network.features, n_features, self.n_outputs_, jax.random.key(0))
-        return gradient_model(new, rate=self.inner_rate_, steps=self.test_steps, part="network")
+        steps = check.integer("test_steps", self.test_steps, 0)
+        return gradient_model(new, rate=self.inner_rate_, steps=steps, part="network")
 
     def _training(self, tasks: Tasks, images: np.ndarray, key: Key[Array, ""]) -> Training:
         if not hasattr(tasks, "labelled"):

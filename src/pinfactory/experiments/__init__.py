@@ -5,6 +5,7 @@ A module has its settings, pieces of work that never draw, and a `draw` that nev
 """
 
 from ._accepted import Change, accept_result, compare, read_accepted
+from ._machine import commit, processor
 from ._registry import Listing, choose, discover
 from ._runner import Outcome, run
 from ._storage import read_checked, read_result
@@ -22,9 +23,11 @@ __all__ = [
     "Results",
     "accept_result",
     "choose",
+    "commit",
     "compare",
     "discover",
     "has_methods",
+    "processor",
     "read_accepted",
     "read_checked",
     "read_result",

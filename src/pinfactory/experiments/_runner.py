@@ -3,7 +3,7 @@
 import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -16,14 +16,12 @@ from pinfactory.sweep.running import Pool, progress_bar, work_off
 from pinfactory.sweep.store import Store
 
 from ._registry import Listing
+from ._stamps import COMPUTES, stamps
 from ._work import Finish, Piece, Plan, perform
 from .experiment import Experiment, Measure
 from .methods import Method, has_methods
 
 Scale = Literal["quick", "paper"]
-
-# What computes, in the module of an experiment: the rest judges, draws and describes.
-_COMPUTES = ("Settings", "pieces")
 
 
 @dataclass(frozen=True)
@@ -127,7 +125,7 @@ class _Work:
     """An experiment and what is still to be done for it."""
 
     plan_: Plan
-    pieces: list[str]
+    pieces: Mapping[str, Store]
     missing: list[str]
     alone: bool
     failures: list[Reply] = field(default_factory=list)
@@ -141,15 +139,14 @@ class _Work:
         more = {"method": method} if has_methods(experiment) else {}
         settings = getattr(experiment.Settings, scale)(**changes, **more)
         module = cast(str, experiment.__name__)  # type: ignore[attr-defined]
-        code = dependencies(module, _COMPUTES)
-        stamp = {"settings": asdict(settings), "versions": code.libraries, "source": code.digest}
+        libraries = dependencies(module, COMPUTES).libraries
         folder = out / listing.name
-        store = Store(folder / "pieces", stamp)
-        plan = Plan(
-            listing.name, module, listing.kind, scale, settings, folder, store, code.libraries
-        )
-        pieces = list(experiment.pieces(settings))
-        missing = [name for name in pieces if store.piece(name) is None]
+        plan = Plan(listing.name, module, listing.kind, scale, settings, folder, libraries)
+        pieces = {
+            name: Store(folder / "pieces", stamp)
+            for name, stamp in stamps(experiment, settings).items()
+        }
+        missing = [name for name, store in pieces.items() if store.piece(name) is None]
         return cls(plan, pieces, missing, getattr(experiment, "ALONE", False))
 
     def finish(self) -> Finish:
@@ -226,6 +223,6 @@ class _Queue:
         if reply.error:
             work.failures.append(reply)
         else:
-            work.plan_.store.save(reply.task.name, reply.value)
+            work.pieces[reply.task.name].save(reply.task.name, reply.value)
         if not work.missing:
             self._finishes.append(work.finish())

@@ -34,7 +34,7 @@ _LETTERS: dict[Any, Any] = {
 
 @dataclass(frozen=True)
 class Plan:
-    """One experiment with its settings and the folder its pieces are kept in."""
+    """One experiment with its settings and the folder its files are in."""
 
     name: str
     module: str
@@ -42,7 +42,6 @@ class Plan:
     scale: str
     settings: Any
     folder: Path
-    store: Store
     libraries: Mapping[str, str]
 
     @property
@@ -64,7 +63,7 @@ class Finish:
     """The task to judge and draw an experiment, or to write down why that is impossible."""
 
     plan: Plan
-    pieces: Sequence[str]
+    pieces: Mapping[str, Store]
     error: str = ""
 
 
@@ -79,7 +78,7 @@ def _compute(task: Piece) -> Computed:
 
 def _finish(task: Finish) -> tuple[list[Measure], float]:
     plan = task.plan
-    pieces = {name: plan.store.piece(name) for name in task.pieces}
+    pieces = {name: store.piece(name) for name, store in task.pieces.items()}
     found = {name: piece for name, piece in pieces.items() if piece is not None}
     times = {key: sum(piece[key] for piece in found.values()) for key in ("seconds", "cpu_seconds")}
     if task.error:
@@ -157,7 +156,6 @@ def _write_result(
         "measures": [asdict(measure) | {"passed": measure.passed} for measure in measures],
         **times,
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-        "fingerprint": plan.store.fingerprint,
         "files": dict(files or {}),
         "error": error,
     }

@@ -1,6 +1,7 @@
 """What an experiment is: settings, pieces of work, a figure, and numbers to be judged by."""
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
@@ -84,6 +85,30 @@ class Presets:
         return cls(**changes)
 
 
+class Unused:
+    """In place of a setting that a piece does without: whoever asks for its value is refused."""
+
+    def _refuse(self, *_: Any) -> Any:
+        raise TypeError("a piece uses a setting that its experiment declares as unused")
+
+    __bool__ = __eq__ = __iter__ = __len__ = __index__ = __float__ = __str__ = _refuse  # type: ignore
+    __hash__ = None  # type: ignore
+
+
+def without(settings: S, *names: str) -> S:
+    """Return settings for pieces that do not depend on some of them.
+
+    A stored piece holds as long as the arguments bound to it are the same. Settings that only say
+    which pieces there are, such as seeds or peers, are left out this way, so that others keep the
+    pieces that are there.
+    """
+    changed = copy(settings)
+    for name in names:
+        getattr(settings, name)  # must be there
+        object.__setattr__(changed, name, Unused())  # settings are frozen
+    return changed
+
+
 @runtime_checkable
 class Experiment(Protocol):
     """What a module in this folder or in `benchmarks` has, to be found by `pinfactory reproduce`.
@@ -91,8 +116,9 @@ class Experiment(Protocol):
     `Settings` is a frozen dataclass with the class methods `quick(**changes)` and
     `paper(**changes)`, best derived from `Presets`, and a field `seeds`, the number of seeds.
     `pieces` names the parts of the work that are done, saved and resumed one by one, each a
-    function without arguments that returns plain data. Pieces run in processes of their own,
-    several at a time. `draw` never trains, and a piece never draws.
+    function without arguments that returns plain data: best a `partial` of a function of the module
+    with what it uses, as that is what a saved piece depends on (`without`). Pieces run in processes
+    of their own, several at a time. `draw` never trains, and a piece never draws.
 
     A module may also have
 

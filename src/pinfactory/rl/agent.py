@@ -211,8 +211,10 @@ class SpecialistAgent(Predictor, HierarchicalAgent):
         """
         backend = self.backend
         unit = backend.n_envs * self.n_steps
-        n_iterations = -(-check.integer("total_timesteps", total_timesteps, 1) // unit)
-        chunk = max(1, check.integer("report_every", report_every, 1) // unit)
+        # Updates are counted in 32 bits, steps of the environments are not.
+        most = check.MOST_COUNTED * unit
+        n_iterations = -(-check.integer("total_timesteps", total_timesteps, 1, most) // unit)
+        chunk = max(1, check.integer("report_every", report_every, 1, most) // unit)
         learner = backend.learner(self._ppo, self.n_steps)
         try:
             self._go_on(

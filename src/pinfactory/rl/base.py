@@ -176,8 +176,9 @@ class HierarchicalAgent(Agent):
 
     def _start(self) -> None:
         """Check the numbers that everything depends on; begin with nothing learned."""
-        for name, lowest in (("n_experts", 1), ("n_steps", 1), ("seed", 0)):
-            check.integer(name, getattr(self, name), lowest)
+        for name in ("n_experts", "n_steps"):
+            check.integer(name, getattr(self, name), 1)
+        check.integer("seed", self.seed, 0, most=2**32 - 1)
         self.history_ = []
         self._run = None
         self._initial: Any = None

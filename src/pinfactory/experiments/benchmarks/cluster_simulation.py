@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from matplotlib.figure import Figure
 
-from pinfactory.experiments.experiment import Measure, Presets, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.style import GREY, PALETTE, counted, headline, new_figure, tidy
 
 from .sweep_speed import task_cost
@@ -51,7 +51,8 @@ class Settings(Presets):
 
 def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:
     """Return a piece for every seed."""
-    return {f"seed {seed}": partial(_run, settings, seed) for seed in range(settings.seeds)}
+    own = without(settings, "seeds")
+    return {f"seed {seed}": partial(_run, own, seed) for seed in range(settings.seeds)}
 
 
 def _run(settings: Settings, seed: int) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from sklearn.model_selection import KFold
 
-from pinfactory.experiments.experiment import Measure, Presets, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results, without
 
 from ._charts import draw_measures
 from ._densities import MODELS, OURS, SETS
@@ -35,8 +35,9 @@ class Settings(Presets):
 
 def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:
     """Return one piece for every set and seed, in which all take their turn."""
+    own = without(settings, "sets", "seeds")
     return {
-        f"{name}, seed {seed}": partial(_compare, settings, name, seed)
+        f"{name}, seed {seed}": partial(_compare, own, name, seed)
         for name in settings.sets
         for seed in range(settings.seeds)
     }

@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from pinfactory.core.training import Callback, Progress, Run
-from pinfactory.experiments.experiment import Measure, Presets, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.meta import MetaSpecialistRegressor
 from pinfactory.meta.tasks import Sinusoids
 
@@ -46,9 +46,10 @@ class Settings(Presets):
 
 def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:
     """Return one piece for each network, and one for every committee."""
-    beside = {name: partial(_in_turns, settings, name) for name in _NETWORKS}
+    own = without(settings, "n_experts")
+    beside = {name: partial(_in_turns, own, name) for name in _NETWORKS}
     more = {
-        f"{adaptation}, {n} experts": partial(_committee, settings, adaptation, n)
+        f"{adaptation}, {n} experts": partial(_committee, own, adaptation, n)
         for adaptation in ("gradient", "last_layer")
         for n in settings.n_experts
     }

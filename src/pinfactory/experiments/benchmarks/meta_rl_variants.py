@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from scipy.linalg import solve_discrete_are
 
-from pinfactory.experiments.experiment import Measure, Presets, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.rl.envs import State
 from pinfactory.rl.meta import (
     MetaSpecialistAgent,
@@ -84,10 +84,11 @@ class Settings(Presets):
 
 def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:
     """Return one piece for every choice; its seeds share a compiled program."""
-    variants = {name: partial(_variant, settings, name) for name in settings.variants}
-    families = {name: partial(_family, settings, name) for name in settings.families}
+    own = without(settings, "variants", "families", "probe_steps")
+    variants = {name: partial(_variant, own, name) for name in settings.variants}
+    families = {name: partial(_family, own, name) for name in settings.families}
     regulated = {
-        f"regulator after a probe of {n} steps": partial(_regulator, settings, n)
+        f"regulator after a probe of {n} steps": partial(_regulator, own, n)
         for n in settings.probe_steps
     }
     return {**variants, **families, **regulated}

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
 
-from pinfactory.experiments.experiment import Measure, Presets, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.figures.omniglot_table import BASELINES, BATCH
 from pinfactory.experiments.figures.omniglot_table import lacks as lacks
 from pinfactory.meta import MetaSpecialistClassifier, TaskInput, TaskSource
@@ -56,14 +56,15 @@ class Settings(Presets):
 
 def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:
     """Return one piece for each rate and seed, and one for each committee."""
+    own = without(settings, "methods", "seeds")
     seeds = range(settings.seeds)
     rates = {
-        f"{name}, rate {rate}, seed {seed}": partial(_rate, settings, name, rate, seed)
+        f"{name}, rate {rate}, seed {seed}": partial(_rate, own, name, rate, seed)
         for name in settings.methods
         for rate in RATES[name]
         for seed in seeds
     }
-    return rates | {f"answers, seed {seed}": partial(_answers, settings, seed) for seed in seeds}
+    return rates | {f"answers, seed {seed}": partial(_answers, own, seed) for seed in seeds}
 
 
 def _rate(settings: Settings, name: str, rate: float, seed: int) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from pinfactory.baselines import MAML
-from pinfactory.experiments.experiment import Measure, Presets, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.figures.omniglot_table import BATCH
 from pinfactory.experiments.figures.omniglot_table import lacks as lacks
 from pinfactory.meta import MetaSpecialistClassifier
@@ -46,8 +46,9 @@ class Settings(Presets):
 
 def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:
     """Return one piece for the convolutions, and one for each number of shots."""
-    training = {f"K = {k}": partial(_training, settings, k) for k in settings.shots}
-    return {"convolution": partial(_convolution, settings), **training}
+    own = without(settings, "shots")
+    training = {f"K = {k}": partial(_training, own, k) for k in settings.shots}
+    return {"convolution": partial(_convolution, own), **training}
 
 
 def _convolution(settings: Settings) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from matplotlib.figure import Figure
 
 from pinfactory.baselines import MAML, PrototypicalNetworks
-from pinfactory.experiments.experiment import Measure, Presets, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.figures.omniglot_table import lacks as lacks
 from pinfactory.meta.tasks import Omniglot
 
@@ -66,8 +66,9 @@ class Settings(Presets):
 
 def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:
     """Return one piece for every training."""
+    own = without(settings, "learners", "seeds")
     return {
-        f"{name}, seed {seed}": partial(_fit, settings, name, seed)
+        f"{name}, seed {seed}": partial(_fit, own, name, seed)
         for name in settings.learners
         for seed in range(settings.seeds)
     }

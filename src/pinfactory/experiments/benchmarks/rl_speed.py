@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from pinfactory.experiments.balancing import ID, play, play_original
-from pinfactory.experiments.experiment import Measure, Presets, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.figures.rl_balance import LEARNING, SOLVED
 from pinfactory.rl import SpecialistAgent
 
@@ -50,8 +50,9 @@ class Settings(Presets):
 
 def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:
     """Return one piece for the speeds, and one for every seed of the race."""
-    race = {f"race, seed {seed}": partial(_race, settings, seed) for seed in range(settings.seeds)}
-    return {"speed": partial(_speed, settings), **race}
+    own = without(settings, "seeds")
+    race = {f"race, seed {seed}": partial(_race, own, seed) for seed in range(settings.seeds)}
+    return {"speed": partial(_speed, own), **race}
 
 
 def _speed(settings: Settings) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from matplotlib.figure import Figure
 
-from pinfactory.experiments.experiment import Measure, Presets, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.style import counted
 from pinfactory.meta import MetaSpecialistRegressor
 from pinfactory.meta.tasks import Sinusoids
@@ -42,15 +42,16 @@ class Settings(Presets):
 
 def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:
     """Return one piece for every learner; seeds share its compiled program."""
-    maml = {f"MAML, {name}": partial(_maml, settings, name) for name in _NETWORKS}
+    own = without(settings, "rules", "n_experts")
+    maml = {f"MAML, {name}": partial(_maml, own, name) for name in _NETWORKS}
     learned = {
         f"one step, {name}": partial(
-            _train, settings, "gradient", 1, expert_hidden=hidden, inner_steps=1
+            _train, own, "gradient", 1, expert_hidden=hidden, inner_steps=1
         )
         for name, hidden in _NETWORKS.items()
     }
     ours = {
-        f"{rule}, {counted(n, 'expert')}": partial(_train, settings, rule, n)
+        f"{rule}, {counted(n, 'expert')}": partial(_train, own, rule, n)
         for rule in settings.rules
         for n in settings.n_experts
     }

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from matplotlib.figure import Figure
 from sklearn.datasets import make_circles
 
-from pinfactory.experiments.experiment import Measure, Presets, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.sweep import SweepResult, sweep
 
 from ._charts import draw_measures
@@ -55,10 +55,11 @@ class Settings(Presets):
 
 def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:
     """Return a piece for every repeat of every measurement."""
+    own = without(settings, "kinds", "seeds")
     found: dict[str, Callable[[], Any]] = {}
     for seed in range(settings.seeds):
         for kind in settings.kinds:
-            found[f"{kind}, {seed}"] = partial(_both, settings, kind)
+            found[f"{kind}, {seed}"] = partial(_both, own, kind)
         for pool in _POOLS:
             found[f"cost, {pool}, {seed}"] = partial(task_cost, settings.tasks, pool)
     return found

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
 
-from pinfactory.experiments.experiment import Measure, Presets, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.figures import rl_swing_up
 from pinfactory.rl import envs
 
@@ -42,12 +42,13 @@ class Settings(Presets):
 
 def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:
     """Return one piece for the search, which shares a program, and one for each training."""
+    own = without(settings, "kinds")
     trained = {
-        f"{kind}, seed {seed}": partial(_hanging, settings, kind, seed)
+        f"{kind}, seed {seed}": partial(_hanging, without(own, "seeds"), kind, seed)
         for kind in settings.kinds
         for seed in range(settings.seeds)
     }
-    return {"search": partial(_search, settings), **trained}
+    return {"search": partial(_search, own), **trained}
 
 
 def _search(settings: Settings) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from matplotlib.figure import Figure
 
 from pinfactory import SpecialistClassifier
-from pinfactory.experiments.experiment import Measure, Presets, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.style import counted
 from pinfactory.experiments.synthetic_data import COMMITTEE, TASKS, classification
 
@@ -36,8 +36,9 @@ class Settings(Presets):
 
 def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:
     """Return one piece for every task and number of experts."""
+    own = without(settings, "n_experts")
     return {
-        f"{task}, {n} experts": partial(_fit, settings, task, n)
+        f"{task}, {n} experts": partial(_fit, own, task, n)
         for n in settings.n_experts
         for task in TASKS
     }

@@ -1,15 +1,13 @@
 """Committees beside what one would pick instead, on scikit-learn's bundled tables."""
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from sklearn.base import clone, is_classifier
 from sklearn.datasets import (
     load_breast_cancer,
     load_diabetes,
@@ -27,17 +25,21 @@ from sklearn.ensemble import (
     RandomForestClassifier,
     RandomForestRegressor,
 )
-from sklearn.linear_model import LogisticRegression, RidgeCV
-from sklearn.model_selection import cross_val_predict, train_test_split
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
-from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+from sklearn.model_selection import train_test_split
 
 from pinfactory import SpecialistClassifier, SpecialistRegressor
 from pinfactory.experiments.experiment import Measure, Results
 
 from ._charts import draw_measures
-from ._linear_tree import LinearModelTree
+from ._peers import (
+    cubist,
+    ebm,
+    held_out_likelihood,
+    lightgbm,
+    linear_tree,
+    missing_peers,
+    one_line,
+)
 
 TITLE = "Committees beside their peers on small tables"
 ABOUT = """
@@ -58,21 +60,11 @@ TABLES: dict[str, Callable[[], tuple[np.ndarray, np.ndarray]]] = {
     "friedman 1": partial(make_friedman1, 1000, noise=1.0, random_state=0),
     "friedman 2": partial(make_friedman2, 1000, noise=50.0, random_state=0),
 }
-# Peers that not everybody has: the module, and the package that brings it.
-_OTHERS = {
-    "LightGBM": ("lightgbm", "lightgbm"),
-    "EBM": ("interpret", "interpret-core"),
-    "Cubist": ("cubist", "cubist"),
-}
 
 
 def skipped() -> dict[str, str]:
     """Return the peers that are not installed."""
-    return {
-        name: f"pip install {package}"
-        for name, (module, package) in _OTHERS.items()
-        if find_spec(module) is None
-    }
+    return missing_peers(("LightGBM", "EBM", "Cubist"))
 
 
 @dataclass(frozen=True)
@@ -98,13 +90,13 @@ class Settings:
 def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:
     """Return one piece for every table and split, in which all take their turn."""
     return {
-        f"{table}, split {seed}": partial(_compare, settings, table, seed)
+        f"{table}, split {seed}": partial(_compare, table, seed, settings.without)
         for table in settings.tables
         for seed in range(settings.seeds)
     }
 
 
-def _compare(settings: Settings, table: str, seed: int) -> dict[str, Any]:
+def _compare(table: str, seed: int, without: Sequence[str]) -> dict[str, Any]:
     X, y = TABLES[table]()
     classify = len(np.unique(y)) < 20
     X, X_test, y, y_test = train_test_split(
@@ -112,7 +104,7 @@ def _compare(settings: Settings, table: str, seed: int) -> dict[str, Any]:
     )
     found = {}
     for name, make in _peers(classify, seed).items():
-        if name in settings.without:
+        if name in without:
             continue
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # peers warn of iterations and names of columns
@@ -128,66 +120,21 @@ def _compare(settings: Settings, table: str, seed: int) -> dict[str, Any]:
 def _peers(classify: bool, seed: int) -> dict[str, Callable[[], Any]]:
     """Return everybody who may take part."""
     ours = SpecialistClassifier if classify else SpecialistRegressor
-    linear = make_pipeline(
-        StandardScaler(), LogisticRegression(max_iter=5000) if classify else RidgeCV()
-    )
-    tree = (DecisionTreeClassifier if classify else DecisionTreeRegressor)(
-        max_leaf_nodes=_EXPERTS, random_state=seed
-    )
     forest = RandomForestClassifier if classify else RandomForestRegressor
     boosting = GradientBoostingClassifier if classify else GradientBoostingRegressor
     histograms = HistGradientBoostingClassifier if classify else HistGradientBoostingRegressor
     found: dict[str, Callable[[], Any]] = {
         "linear committee": partial(ours, _EXPERTS, random_state=seed),
         "mlp committee": partial(ours, 16, expert="mlp", random_state=seed),
-        "linear": lambda: linear,
-        "linear tree": lambda: LinearModelTree(tree, linear),
+        "linear": partial(one_line, classify),
+        "linear tree": partial(linear_tree, classify, seed, _EXPERTS),
         "random forest": partial(forest, random_state=seed),
         "boosting": partial(boosting, random_state=seed),
         "hist. boosting": partial(histograms, random_state=seed),
-        "LightGBM": partial(lightgbm_peer, classify, seed),
-        "EBM": partial(ebm_peer, classify, seed),
+        "LightGBM": partial(lightgbm, classify, seed),
+        "EBM": partial(ebm, classify, seed),
     }
-    return found if classify else found | {"Cubist": partial(cubist_peer, seed)}
-
-
-def lightgbm_peer(classify: bool, seed: int) -> Any:
-    """Return LightGBM with its defaults, on one core."""
-    from lightgbm import LGBMClassifier, LGBMRegressor
-
-    kind = LGBMClassifier if classify else LGBMRegressor
-    return kind(random_state=seed, n_jobs=1, verbose=-1)
-
-
-def ebm_peer(classify: bool, seed: int) -> Any:
-    """Return an explainable boosting machine with its defaults, on one core."""
-    from interpret.glassbox import ExplainableBoostingClassifier, ExplainableBoostingRegressor
-
-    kind = ExplainableBoostingClassifier if classify else ExplainableBoostingRegressor
-    return kind(random_state=seed, n_jobs=1)
-
-
-def cubist_peer(seed: int) -> Any:
-    """Return Cubist with its defaults."""
-    from cubist import Cubist
-
-    return Cubist(random_state=seed)
-
-
-def held_out_likelihood(
-    model: Any, X: np.ndarray, y: np.ndarray, X_test: np.ndarray, y_test: np.ndarray
-) -> float:
-    """Return the mean held-out log-likelihood of a fitted model."""
-    if hasattr(model, "score_samples"):
-        return float(model.score_samples(X_test, y_test).mean())
-    if hasattr(model, "predict_proba") and is_classifier(model):
-        probs = np.clip(model.predict_proba(X_test), 1e-3, 1.0)
-        probs /= probs.sum(axis=1, keepdims=True)
-        column = np.searchsorted(model.classes_, y_test)
-        return float(np.log(probs[np.arange(len(y_test)), column]).mean())
-    deviation = np.std(y - cross_val_predict(clone(model), X, y, cv=3))
-    error = (y_test - model.predict(X_test)) / deviation
-    return float((-0.5 * error**2 - np.log(deviation * np.sqrt(2 * np.pi))).mean())
+    return found if classify else found | {"Cubist": partial(cubist, seed)}
 
 
 def measures(results: Results) -> list[Measure]:

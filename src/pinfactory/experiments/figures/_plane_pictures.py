@@ -1,11 +1,11 @@
 """Pictures of the rate–utility plane, and the numbers of its trainings side by side."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 from scipy.spatial import ConvexHull
 
 from pinfactory.experiments.experiment import Results
@@ -33,9 +33,19 @@ def by_experts(results: Results) -> dict[int, Results]:
     }
 
 
-def draw_plane_and_rates(results: Results) -> Figure:
+def draw_planes_and_rates(methods: Mapping[str, Results]) -> Figure:
+    """Draw a row for every method."""
+    figure = new_figure(16.0, 5.3 * len(methods))
+    rows = figure.subfigures(len(methods), 1, hspace=0.04, squeeze=False)[:, 0]
+    for row, (method, results) in zip(rows, methods.items(), strict=True):
+        if len(methods) > 1:
+            row.suptitle(method.removeprefix(", ") or "ours", x=0.01, ha="left", fontweight="bold")
+        _draw_plane_and_rates(row, results)
+    return figure
+
+
+def _draw_plane_and_rates(figure: SubFigure, results: Results) -> None:
     """Draw the plane, and accuracy over I(X;Y) for drawn and for most probable answers."""
-    figure = new_figure(16.0, 5.3)
     left, middle, right = figure.subplots(1, 3)
     _draw_plane(figure, left, results)
     _draw_overall(middle, results, "sampled")
@@ -53,10 +63,9 @@ def draw_plane_and_rates(results: Results) -> Figure:
     )
     headline(right, "… when one may take the best guess", "the same trainings")
     right.legend(frameon=False, loc="lower right")
-    return figure
 
 
-def _draw_plane(figure: Figure, axes: Axes, results: Results) -> None:
+def _draw_plane(figure: SubFigure, axes: Axes, results: Results) -> None:
     """Draw all trainings, the surface between them, and the edge of what they reach."""
     points = np.stack([flat(results, "selector_bits"), flat(results, "expert_bits")], axis=1)
     right = flat(results, "sampled")
@@ -105,7 +114,7 @@ def _draw_overall(axes: Axes, results: Results, name: str) -> None:
                 facecolor="none" if kind == PRICES else colour,
                 edgecolor=colour,
                 linewidth=0.9,
-                label=counted(number, "expert") if kind == BUDGETS else None,
+                label=counted(number, "expert") if kind == PRICES else None,
                 alpha=0.8,
             )
     axes.set(xlabel="I(X;Y): bits of the whole system", ylim=(0.38, 1.03))

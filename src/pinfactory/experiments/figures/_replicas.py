@@ -15,7 +15,7 @@ from pinfactory.core.constraints import Constraints, Priors, Resource
 from pinfactory.core.families import Categorical
 from pinfactory.core.hierarchy import FamilyExpert, Hierarchy, assemble, stack
 from pinfactory.core.information import marginal, measure
-from pinfactory.core.learning import CommitteeLoss, Data, Learner, State
+from pinfactory.core.learning import CommitteeLoss, Data, Expectation, Learner, State
 from pinfactory.core.training import Run, train
 from pinfactory.core.utilities import log_likelihood
 from pinfactory.experiments.synthetic_data import Split
@@ -40,7 +40,9 @@ def train_committees(
     *,
     steps: int,
     learning_rate: float,
+    expectation: Expectation = "exact",
     uniform: bool = False,
+    standardise: bool = True,
     points: Float[np.ndarray, "k 2"],
 ) -> list[dict[str, Any]]:
     """Train one committee for every plan and judge all of them on the held-out samples.
@@ -50,13 +52,17 @@ def train_committees(
     Parameters
     ----------
     split
-        A task of two classes; inputs are standardised here.
+        A task of two classes.
     plans
         The trainings.
     steps, learning_rate
         How they learn, by Adam in batches of 32.
+    expectation
+        Over all experts, or by one sampled expert for each input.
     uniform
         Whether priors are uniform (the confidence penalty) instead of running means.
+    standardise
+        Whether inputs are brought to zero mean and unit deviation here.
     points
         Inputs at which the committees are asked for a picture.
 
@@ -67,14 +73,15 @@ def train_committees(
         (`sampled`, the accuracy of an answer that is drawn), bits of both stages and overall, p(m),
         β of both stages in the end, J in the last steps, and the picture: p(y=1|x) and p(m|x).
     """
-    mean, scale = split.X.mean(axis=0), split.X.std(axis=0)
+    mean, scale = (split.X.mean(axis=0), split.X.std(axis=0)) if standardise else (0.0, 1.0)
 
     def data(X: np.ndarray, y: np.ndarray) -> Data:
         x = ((X - mean) / scale).astype(np.float32)
         columns = (x, y.astype(np.int32), np.ones(len(y), np.float32))
         return Data(*map(jax.device_put, columns))
 
-    learner, most = Learner(CommitteeLoss(log_likelihood)), max(plan.n_experts for plan in plans)
+    learner = Learner(CommitteeLoss(log_likelihood, expectation))
+    most = max(plan.n_experts for plan in plans)
     fitted, test = data(split.X, split.y), data(split.X_test, split.y_test)
     asked = data(points, np.zeros(len(points))).x
     judged: list[dict[str, Any]] = []

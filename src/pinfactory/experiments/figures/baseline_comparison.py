@@ -11,9 +11,16 @@ from sklearn.ensemble import AdaBoostClassifier, RandomForestClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 from pinfactory import SpecialistClassifier
-from pinfactory.experiments.experiment import Measure, Presets, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results, without
+from pinfactory.experiments.methods import (
+    Method,
+    by_method,
+    choose_pieces,
+    compare_methods,
+)
 from pinfactory.experiments.style import counted, new_figure
 from pinfactory.experiments.synthetic_data import COMMITTEE, classification, mesh, plane
+from pinfactory.paper import classifier as paper_classifier
 
 from ._pictures import draw_probability, draw_samples
 
@@ -25,14 +32,16 @@ and 4 trees of depth 2 (scikit-learn's own, at their defaults), and our committe
 linear experts. The paper shows the partitions and no numbers. Trees cut along the axes, so that a
 round boundary costs them many leaves; the committee draws it with few lines, laid by the selector.
 A fair reader keeps in mind that the selector, two layers of ten units, is itself a network that
-could learn the circles, and that deeper trees or larger forests would learn them too.
+could learn the circles, and that deeper trees or larger forests would learn them too. The paper's
+method to the letter (`--method both`) stands in a column of its own.
 """
 
 
 @dataclass(frozen=True)
 class Settings(Presets):
-    """Sizes of the models, and how ours learns."""
+    """Sizes of the models, and how ours learns; the paper's method has its own settings."""
 
+    method: Method = "ours"
     seeds: int = 10
     n_samples: int = 1024
     sizes: tuple[int, ...] = (1, 2, 4)
@@ -72,9 +81,13 @@ def _committee(settings: Settings, size: int, seed: int) -> Any:
     )
 
 
+def _literal(settings: Settings, size: int, seed: int) -> Any:
+    return paper_classifier(size, random_state=seed)
+
+
 OURS = "linear experts"
-_Size = Callable[[int], str]
-_MODELS: dict[str, tuple[Callable[[Settings, int, int], Any], _Size]] = {
+_Make = Callable[[Settings, int, int], Any]
+_MODELS: dict[str, tuple[_Make, Callable[[int], str]]] = {
     "decision tree": (_tree, "depth {}".format),
     "random forest": (_forest, partial(counted, noun="tree")),
     "AdaBoost": (_boosting, partial(counted, noun="tree")),
@@ -84,16 +97,20 @@ _MODELS: dict[str, tuple[Callable[[Settings, int, int], Any], _Size]] = {
 
 def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
     """Return one piece for every model and size."""
-    return {
-        f"{model}, {label(size)}": partial(_fit, settings, model, size)
-        for model, (_, label) in _MODELS.items()
-        for size in settings.sizes
-    }
+    own = without(settings, "method", "sizes")
+    ours, literal = (
+        {
+            f"{model}, {label(size)}": partial(_fit, own, model, size, make)
+            for model, (make, label) in models.items()
+            for size in settings.sizes
+        }
+        for models in (_MODELS, {OURS: (_literal, _MODELS[OURS][1])})
+    )
+    return choose_pieces(settings.method, ours, literal)
 
 
-def _fit(settings: Settings, model: str, size: int) -> dict[str, Any]:
+def _fit(settings: Settings, model: str, size: int, make: _Make) -> dict[str, Any]:
     """Fit a model for every seed; keep the answers of the first for the picture."""
-    make, label = _MODELS[model]
     accuracy, picture = [], {}
     for seed in range(settings.seeds):
         split = classification("circles", settings.n_samples, seed)
@@ -103,38 +120,43 @@ def _fit(settings: Settings, model: str, size: int) -> dict[str, Any]:
             axes = plane(split.X, settings.resolution)
             proba = fitted.predict_proba(mesh(axes))[:, 1].round(4)
             picture = {"X": split.X_test, "y": split.y_test, "axes": axes, "proba": proba}
-    return {"model": model, "size": label(size), "accuracy": accuracy, **picture}
+    return {"model": model, "size": _MODELS[model][1](size), "accuracy": accuracy, **picture}
 
 
 def measures(results: Results) -> list[Measure]:
     """Return held-out accuracies, and by how much our largest leads the best of the others."""
+    return compare_methods(_measures, results)
+
+
+def _measures(results: Results) -> list[Measure]:
     rows = []
     for name, piece in results.items():
         target = 0.98 if name.startswith(OURS) and piece["size"].startswith("4") else None
         rows.append(Measure.over(f"accuracy, {name}", piece["accuracy"], target=target))
     ours = max(row.ours for row in rows if OURS in row.name)
-    others = max(row.ours for row in rows if OURS not in row.name)
-    rows.append(
-        Measure("lead of the best committee over the best other", ours - others, target=0.0)
-    )
+    others = [row.ours for row in rows if OURS not in row.name]
+    if others:
+        name = "lead of the best committee over the best other"
+        rows.append(Measure(name, ours - max(others), target=0.0))
     return rows
 
 
 def draw(results: Results) -> Figure:
     """Draw what every model decides: a column for each kind, a row for each size."""
-    models = list(dict.fromkeys(piece["model"] for piece in results.values()))
-    n_sizes = len(results) // len(models)
-    figure = new_figure(3.3 * len(models), 3.45 * n_sizes)
-    panels = figure.subplots(n_sizes, len(models), squeeze=False)
-    for column, model in enumerate(models):
-        mine = [piece for piece in results.values() if piece["model"] == model]
-        for row, piece in enumerate(mine):
-            axes = panels[row, column]
+    columns: dict[str, list[Any]] = {}
+    for suffix, pieces_of in by_method(results).items():
+        for piece in pieces_of.values():
+            columns.setdefault(f"{piece['model']}{suffix}", []).append(piece)
+    n_sizes = max(map(len, columns.values()))
+    figure = new_figure(3.3 * len(columns), 3.45 * n_sizes)
+    panels = figure.subplots(n_sizes, len(columns), squeeze=False)
+    for column, (model, found) in zip(panels.T, columns.items(), strict=True):
+        for axes, piece in zip(column, found, strict=True):
             draw_probability(axes, piece)
             draw_samples(axes, piece, size=5.0)
             axes.set_box_aspect(1.0)
             axes.set_title(f"{piece['size']}: {np.mean(piece['accuracy']):.3f}", fontsize=11)
-        top = panels[0, column]
-        title = f"{model}\n{top.get_title()}"
-        top.set_title(title, fontsize=12, fontweight="bold" if model == OURS else "normal")
+        title = f"{model}\n{column[0].get_title()}"
+        weight = "bold" if model.startswith(OURS) else "normal"
+        column[0].set_title(title, fontsize=12, fontweight=weight)
     return figure

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
 from pinfactory import SpecialistClassifier
-from pinfactory.experiments.experiment import Measure, Presets, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.methods import Method, by_method, choose_pieces, compare_methods
 from pinfactory.experiments.style import GREY, INK, new_figure, tidy
 from pinfactory.experiments.synthetic_data import COMMITTEE, TASKS, classification, mesh, plane
@@ -61,10 +61,11 @@ class Settings(Presets):
 
 def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
     """Return one piece for every number of experts and task."""
+    own = without(settings, "method", "n_experts", "tasks")
     # Experts in the outer loop: the program for a number of experts is compiled once.
     cells = [(task, n) for n in settings.n_experts for task in settings.tasks]
     ours, literal = (
-        {f"{task}, {_experts(n)}": partial(_fit, settings, task, n, make) for task, n in cells}
+        {f"{task}, {_experts(n)}": partial(_fit, own, task, n, make) for task, n in cells}
         for make in (_ours, _literal)
     )
     return choose_pieces(settings.method, ours, literal)

@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 from scipy.stats import gaussian_kde, multivariate_normal
 
 from pinfactory import SpecialistMixture
-from pinfactory.experiments.experiment import Measure, Presets, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.methods import Method, choose_pieces, compare_methods
 from pinfactory.experiments.style import GREY, INK, headline, new_figure
 from pinfactory.experiments.synthetic_data import CORNERS, VARIANCE, four_gaussians, mesh
@@ -53,11 +53,12 @@ class Settings(Presets):
 
 def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
     """Return one piece for every number of experts, and one for the kernels."""
+    own = without(settings, "method", "n_experts")
     ours, literal = (
-        {_experts(n): partial(_experts_of, settings, n, make) for n in settings.n_experts}
+        {_experts(n): partial(_experts_of, own, n, make) for n in settings.n_experts}
         for make in (_ours, _literal)
     )
-    return choose_pieces(settings.method, ours | {KDE: partial(_kernels, settings)}, literal)
+    return choose_pieces(settings.method, ours | {KDE: partial(_kernels, own)}, literal)
 
 
 def _ours(settings: Settings, n_experts: int, seed: int, **more: Any) -> SpecialistMixture:

@@ -13,7 +13,7 @@ from sklearn.datasets import make_moons
 
 from pinfactory import SpecialistClassifier
 from pinfactory.core.generalisation import committee_gap
-from pinfactory.experiments.experiment import Measure, Presets, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.style import GREY, PALETTE, new_figure, tidy
 from pinfactory.experiments.synthetic_data import COMMITTEE
 
@@ -44,8 +44,9 @@ class Settings(Presets):
 
 def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:
     """Return one piece for every β, with that of the other stage at 25."""
+    own = without(settings, "betas")
     return {
-        f"{stage} {beta:g}": partial(_fit, settings, stage, beta)
+        f"{stage} {beta:g}": partial(_fit, own, stage, beta)
         for stage in ("beta_selector", "beta_expert")
         for beta in settings.betas
     }

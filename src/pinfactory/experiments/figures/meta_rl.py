@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from pinfactory import paper
 from pinfactory.baselines.rl_gradient import MAMLPolicy, ProMP
 from pinfactory.baselines.rl_model import GrBAL
-from pinfactory.experiments.experiment import Measure, Presets, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.methods import Method, by_method, choose_pieces, compare_methods
 from pinfactory.rl.meta import (
     MetaSpecialistAgent,
@@ -94,16 +94,17 @@ class Settings(Presets):
 
 def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
     """Return one piece for each training."""
+    own = without(settings, "method", "seeds", "baselines")
     ours, literal = (
         {
-            f"{n} experts, seed {seed}": partial(_agent, settings, n, seed, make)
+            f"{n} experts, seed {seed}": partial(_agent, own, n, seed, make)
             for seed in range(settings.seeds)
             for n in settings.n_experts
         }
         for make in (_ours, _literal)
     )
     baselines = {
-        f"{name}, seed {seed}": partial(_baseline, settings, name, seed)
+        f"{name}, seed {seed}": partial(_baseline, without(own, "n_experts"), name, seed)
         for seed in range(settings.seeds)
         for name in settings.baselines
     }

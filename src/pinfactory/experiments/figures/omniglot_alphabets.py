@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from matplotlib.figure import Figure, SubFigure
 
-from pinfactory.experiments.experiment import Measure, Presets, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.style import new_figure
 from pinfactory.meta import MetaSpecialistClassifier
 from pinfactory.meta.tasks import Omniglot
@@ -46,7 +46,8 @@ class Settings(Presets):
 
 def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
     """Return one piece for every seed."""
-    return {f"seed {seed}": partial(_assign, settings, seed) for seed in range(settings.seeds)}
+    own = without(settings, "seeds")
+    return {f"seed {seed}": partial(_assign, own, seed) for seed in range(settings.seeds)}
 
 
 def _assign(settings: Settings, seed: int) -> dict[str, Any]:

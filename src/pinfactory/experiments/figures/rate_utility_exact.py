@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pinfactory.core.exact import solve
-from pinfactory.experiments.experiment import Measure, Presets, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.style import GREY, PALETTE, headline, new_figure, tidy
 
 TITLE = "What information buys: the exact solution for a known table"
@@ -75,13 +75,16 @@ class Settings(Presets):
 
 def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
     """Return the table, and one piece for every number of experts and seed."""
-    works: dict[str, Callable[[], Any]] = {
-        "table": lambda: {"utility": settings.utility(), "n_groups": settings.n_groups}
-    }
+    own = without(settings, "n_experts", "seeds")
+    works: dict[str, Callable[[], Any]] = {"table": partial(_table, own)}
     for n_experts in settings.n_experts:
         for seed in range(settings.seeds):
-            works[f"{n_experts} experts, seed {seed}"] = partial(_solve, settings, n_experts, seed)
+            works[f"{n_experts} experts, seed {seed}"] = partial(_solve, own, n_experts, seed)
     return works
+
+
+def _table(settings: Settings) -> dict[str, Any]:
+    return {"utility": settings.utility(), "n_groups": settings.n_groups}
 
 
 def _solve(settings: Settings, n_experts: int, seed: int) -> dict[str, Any]:

@@ -13,12 +13,13 @@ from matplotlib.figure import Figure
 
 from pinfactory.core.constraints import Budget, Fixed, Resource
 from pinfactory.core.exact import solve
-from pinfactory.experiments.experiment import Measure, Presets, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results, without
+from pinfactory.experiments.methods import Method, by_method, choose_pieces, compare_methods
 from pinfactory.experiments.style import counted
 from pinfactory.experiments.synthetic_data import Split, classification, mesh, plane
 
 from ._explorer import explorer, pack
-from ._plane_pictures import BUDGETS, PRICES, by_experts, draw_plane_and_rates, flat
+from ._plane_pictures import BUDGETS, PRICES, by_experts, draw_planes_and_rates, flat
 from ._replicas import Plan, train_committees
 
 TITLE = "The rate–utility plane"
@@ -36,13 +37,17 @@ answers that are drawn from p(y|x), as the paper's system draws them. The most p
 right far more often and is not bounded by bits in this way: committees that lean only slightly to
 the right side are already right nearly always. So the threshold below which the paper finds
 accuracy "random at best" is, for the best guess, very low.
+
+With `--method both` the grid of prices is also trained as the paper trains: one sampled expert for
+each input, Adam 3e-4, inputs as they are.
 """
 
 
 @dataclass(frozen=True)
 class Settings(Presets):
-    """The task, the grids, and how the committees learn."""
+    """The task, the grids, and how the committees learn; the paper's method has its own rate."""
 
+    method: Method = "ours"
     seeds: int = 5
     n_samples: int = 1024
     n_experts: tuple[int, ...] = (1, 2, 4, 8)
@@ -94,14 +99,26 @@ class Settings(Presets):
 
 def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
     """Return one piece for prices and one for budgets, for every number of experts."""
-    return {
-        f"{kind}, {n} experts": partial(_train, settings, kind, n)
-        for n in settings.n_experts
-        for kind in (PRICES, BUDGETS)
-    }
+    own = without(settings, "method", "n_experts")
+    ours, literal = (
+        {
+            f"{kind}, {n} experts": partial(_train, own, kind, n, how)
+            for n in settings.n_experts
+            for kind in kinds
+        }
+        for how, kinds in (
+            ({"learning_rate": settings.learning_rate}, (PRICES, BUDGETS)),
+            (_LITERAL, (PRICES,)),
+        )
+    )
+    return choose_pieces(settings.method, ours, literal)
 
 
-def _train(settings: Settings, kind: str, n_experts: int) -> dict[str, Any]:
+# How the paper trains: Appendix A.
+_LITERAL = {"learning_rate": 3e-4, "expectation": "sampled", "standardise": False}
+
+
+def _train(settings: Settings, kind: str, n_experts: int, how: Mapping[str, Any]) -> dict[str, Any]:
     """Train the whole grid as replicas; of every cell keep means, and the best as a picture."""
     split = classification("circles", settings.n_samples, 0)
     axes = plane(split.X, settings.resolution)
@@ -111,13 +128,7 @@ def _train(settings: Settings, kind: str, n_experts: int) -> dict[str, Any]:
         Plan(seed, n_experts, kind_of(jnp.asarray(a)), kind_of(jnp.asarray(b)))
         for a, b, seed in itertools.product(first, second, range(settings.seeds))
     ]
-    rows = train_committees(
-        split,
-        plans,
-        steps=settings.steps,
-        learning_rate=settings.learning_rate,
-        points=mesh(axes),
-    )
+    rows = train_committees(split, plans, steps=settings.steps, points=mesh(axes), **how)
     cells = []
     for i, (a, b) in enumerate(itertools.product(first, second)):
         mine = rows[i * settings.seeds : (i + 1) * settings.seeds]
@@ -178,6 +189,10 @@ def _frontier(split: Split) -> dict[str, Any]:
 
 def measures(results: Results) -> list[Measure]:
     """Return the best accuracy, what bits allow, and how closely budgets are met."""
+    return compare_methods(_measures, results)
+
+
+def _measures(results: Results) -> list[Measure]:
     rows = [
         Measure(
             f"accuracy, best of {counted(number, 'expert')}",
@@ -236,9 +251,9 @@ def _beyond(results: Results) -> Float[np.ndarray, " trainings"]:
 
 def draw(results: Results) -> Figure:
     """Draw the plane, and accuracy over I(X;Y) for drawn and for most probable answers."""
-    return draw_plane_and_rates(results)
+    return draw_planes_and_rates(by_method(results))
 
 
 def explore(results: Results) -> str:
     """Return the explorer: sliders for both stages and the number of experts."""
-    return explorer(results)
+    return explorer(next(iter(by_method(results).values())))

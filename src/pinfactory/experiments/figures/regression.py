@@ -10,7 +10,7 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 
 from pinfactory import PartitionDisplay, SpecialistRegressor
-from pinfactory.experiments.experiment import Measure, Presets, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.methods import Method, choose_pieces, compare_methods
 from pinfactory.experiments.style import GREY, headline, new_figure
 from pinfactory.experiments.synthetic_data import COMMITTEE
@@ -50,8 +50,9 @@ class Settings(Presets):
 
 def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
     """Return one piece for every number of experts."""
+    own = without(settings, "method", "n_experts")
     ours, literal = (
-        {_experts(n): partial(_fit, settings, n, make) for n in settings.n_experts}
+        {_experts(n): partial(_fit, own, n, make) for n in settings.n_experts}
         for make in (_ours, _literal)
     )
     return choose_pieces(settings.method, ours, literal)

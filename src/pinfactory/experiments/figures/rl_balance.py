@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from pinfactory import paper
 from pinfactory.experiments.balancing import ID
-from pinfactory.experiments.experiment import Measure, Presets, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.methods import (
     LITERAL,
     Method,
@@ -97,18 +97,18 @@ class Settings(Presets):
 
 def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
     """Return one piece for each kind of agent and seed."""
+    own = without(settings, "method", "seeds", "trpo_seeds")
     prices = {"beta_selector": settings.beta_selector, "beta_expert": settings.beta_expert}
     ours, literal = (
         {
-            f"{kind}, seed {seed}": partial(_learn, settings, kind, seed, how)
+            f"{kind}, seed {seed}": partial(_learn, own, kind, seed, how)
             for kind, how in kinds.items()
             for seed in range(settings.seeds)
         }
         for kinds in ({kind: LEARNING | prices | how for kind, how in KINDS.items()}, PAPER)
     )
     theirs: dict[str, Callable[[], Any]] = {
-        f"{TRPO}, seed {seed}": partial(_trpo, settings, seed)
-        for seed in range(settings.trpo_seeds)
+        f"{TRPO}, seed {seed}": partial(_trpo, own, seed) for seed in range(settings.trpo_seeds)
     }
     return choose_pieces(settings.method, ours | theirs, literal)
 

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pinfactory import paper
-from pinfactory.experiments.experiment import Measure, Presets, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.methods import Method, by_method, choose_pieces, compare_methods
 from pinfactory.experiments.style import GREY, new_figure, tidy
 from pinfactory.plotting import expert_colours
@@ -58,9 +58,10 @@ class Settings(Presets):
 
 def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
     """Return one piece for each seed."""
+    own = without(settings, "method", "seeds")
     prices = {"beta_selector": settings.beta_selector, "beta_expert": settings.beta_expert}
     ours, literal = (
-        {f"seed {seed}": partial(_learn, settings, seed, how) for seed in range(settings.seeds)}
+        {f"seed {seed}": partial(_learn, own, seed, how) for seed in range(settings.seeds)}
         for how in (LEARNING | prices, {"make": paper.agent})
     )
     return choose_pieces(settings.method, ours, literal)

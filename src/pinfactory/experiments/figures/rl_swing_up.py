@@ -9,7 +9,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pinfactory.experiments.experiment import Measure, Presets, Results
+from pinfactory import paper
+from pinfactory.experiments.experiment import Measure, Presets, Results, without
+from pinfactory.experiments.methods import Method, by_method, choose_pieces, compare_methods
 from pinfactory.experiments.style import GREY, PALETTE, headline, new_figure, over_seeds, tidy
 from pinfactory.plotting import expert_colours
 from pinfactory.rl import SpecialistAgent, envs
@@ -31,7 +33,8 @@ always of episodes that start hanging. On the right is who acts where: each dot 
 colour of the responsible expert, and the bars tell how much each expert acts, with the pole up and
 on the way there. For the pendulum and the pole on a cart that is drawn for experts who act for five
 steps once they are chosen: a selector that chooses anew at every step makes experts that push to
-either side, and does the rest by alternating between them.
+either side, and does the rest by alternating between them. With `--method both` the paper's agent
+to the letter learns the same tasks from as many steps; its episodes always start hanging.
 """
 
 
@@ -60,6 +63,7 @@ KINDS: dict[str, dict[str, Any]] = {
     EIGHT: {"n_experts": 8},
     NETWORK: {"n_experts": 1, "expert": "mlp", "beta_expert": 100.0, "learning_rate": 1e-3},
 }
+PAPER = {ONE: {"n_experts": 1}, "5 linear experts": {"n_experts": 5}}
 N_ENVS = 64
 USUAL = tuple(kind for kind in KINDS if kind != EIGHT)
 
@@ -117,6 +121,7 @@ TASKS = {
 class Settings(Presets):
     """Tasks, kinds of agents, and how long they learn."""
 
+    method: Method = "ours"
     seeds: int = 10
     tasks: tuple[str, ...] = tuple(TASKS)
     kinds: tuple[str, ...] = tuple(KINDS)
@@ -135,13 +140,24 @@ class Settings(Presets):
 
 def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
     """Return one piece for each task, kind of agent and seed."""
-    return {
-        f"{task}, {kind}, seed {seed}": partial(_learn, settings, task, total, kind, seed)
+    own = without(settings, "method", "tasks", "steps", "kinds", "seeds")
+    runs = [
+        (task, total, seed)
         for task, total in zip(settings.tasks, settings.steps, strict=True)
+        for seed in range(settings.seeds)
+    ]
+    ours: dict[str, Callable[[], Any]] = {
+        f"{task}, {kind}, seed {seed}": partial(_learn, own, task, total, kind, seed)
+        for task, total, seed in runs
         for kind in settings.kinds
         if kind in TASKS[task].kinds
-        for seed in range(settings.seeds)
     }
+    literal = {
+        f"{task}, {kind}, seed {seed}": partial(_learn_literally, own, task, total, kind, seed)
+        for task, total, seed in runs
+        for kind in PAPER
+    }
+    return choose_pieces(settings.method, ours, literal)
 
 
 def learn(
@@ -157,8 +173,20 @@ def learn(
 
 
 def _learn(settings: Settings, name: str, total: int, kind: str, seed: int) -> dict[str, Any]:
+    return _found(name, kind, *learn(name, kind, seed, total, settings.reports, TASKS[name].phases))
+
+
+def _learn_literally(
+    settings: Settings, name: str, total: int, kind: str, seed: int
+) -> dict[str, Any]:
+    how: dict[str, Any] = {"make": paper.agent, "seed": seed, **PAPER[kind]}
+    env = TASKS[name].env()
+    return _found(name, kind, *train(env, total, reports=settings.reports, **how))
+
+
+def _found(name: str, kind: str, agent: SpecialistAgent, curves: dict[str, Any]) -> dict[str, Any]:
+    """Return curves, and who acts where."""
     task = TASKS[name]
-    agent, curves = learn(name, kind, seed, total, settings.reports, task.phases)
     states = np.asarray(agent.state_.visited.observation)[::2]
     responsible = agent.responsibilities(states)
     across, along, up = task.view(states)
@@ -176,6 +204,10 @@ def _learn(settings: Settings, name: str, total: int, kind: str, seed: int) -> d
 
 def measures(results: Results) -> list[Measure]:
     """Return shares of seeds that solve a task, and returns."""
+    return compare_methods(_measures, results)
+
+
+def _measures(results: Results) -> list[Measure]:
     rows = []
     for (name, kind), found in _groups(results).items():
         solved = [_solved(piece) for piece in found]
@@ -207,8 +239,9 @@ def _solved(piece: Mapping[str, Any]) -> bool:
 
 def _groups(results: Results) -> dict[tuple[str, str], list[Any]]:
     groups: dict[tuple[str, str], list[Any]] = {}
-    for piece in results.values():
-        groups.setdefault((piece["task"], piece["agent"]), []).append(piece)
+    for suffix, pieces in by_method(results).items():
+        for piece in pieces.values():
+            groups.setdefault((piece["task"], f"{piece['agent']}{suffix}"), []).append(piece)
     return groups
 
 

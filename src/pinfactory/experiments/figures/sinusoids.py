@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
-from pinfactory.experiments.experiment import Measure, Presets, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.methods import Method, choose_pieces, compare_methods
 from pinfactory.meta import MetaSpecialistRegressor
 from pinfactory.meta.tasks import Sinusoids
@@ -78,20 +78,21 @@ class Settings(Presets):
 
 def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
     """Return one piece for each training."""
+    own = without(settings, "method", "n_experts", "rules", "maml", "rate_bits")
     found: dict[str, Callable[[], Any]] = {}
     for shots in settings.shots:
         for rule in settings.rules:
             for n in settings.n_experts:
                 name = f"{rule}, {n} experts, K = {shots}"
-                found[name] = partial(_several, settings, rule, n, shots)
+                found[name] = partial(_several, own, rule, n, shots)
         for name in settings.maml:
-            found[f"{name}, K = {shots}"] = partial(_maml, settings, name, shots)
+            found[f"{name}, K = {shots}"] = partial(_maml, own, name, shots)
     most = max(settings.n_experts)
     for bits in settings.rate_bits:
         if bits < np.log2(most):
-            found[f"{bits:g} bits"] = partial(_budget, settings, most, bits)
+            found[f"{bits:g} bits"] = partial(_budget, own, most, bits)
     literal = {
-        f"none, {n} experts, K = {shots}": partial(_literal, settings, n, shots)
+        f"none, {n} experts, K = {shots}": partial(_literal, own, n, shots)
         for shots in settings.shots
         for n in settings.n_experts
     }

@@ -34,7 +34,7 @@ class AdaptedAgent:
     def __init__(
         self, policy: MetaPolicy, responsibilities: Float[np.ndarray, " m"], seed: int
     ) -> None:
-        self.responsibilities_ = responsibilities
+        self.responsibilities_ = finite_choice(responsibilities)
         self.expert_ = int(np.argmax(responsibilities))
         self._policy = policy
         self._random = np.random.default_rng(seed)
@@ -53,13 +53,16 @@ class AdaptedAgent:
         because the expert stays.
         """
         rows = np.asarray(observation, np.float32)
+        wanted = self._policy.observations.mean.shape
+        if wanted not in (rows.shape, rows.shape[1:]):
+            raise ValueError(
+                f"An observation must have {wanted[0]} numbers, with or without a first axis for "
+                f"a batch of them, but got shape {rows.shape}."
+            )
+        if not np.isfinite(rows).all():
+            raise ValueError("An observation must be finite, but got NaN or infinity.")
         single = rows.ndim == 1
         rows = np.atleast_2d(rows)
-        wanted = self._policy.observations.mean.shape[0]
-        if rows.shape[-1] != wanted:
-            raise ValueError(
-                f"An observation must have {wanted} numbers, but got shape {np.shape(observation)}."
-            )
         noise = host_uniforms(self._random, (len(rows), self._policy.actions.n_noise))
         action = np.asarray(
             _act(
@@ -71,6 +74,13 @@ class AdaptedAgent:
             )
         )
         return (action[0] if single else action), None
+
+
+def finite_choice(responsibilities: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    """Return p(m|τ), if the probe that it comes from was finite."""
+    if not np.isfinite(responsibilities).all():
+        raise FloatingPointError("the probe met observations or rewards that are not finite.")
+    return responsibilities
 
 
 def adapt_jax(policy: MetaPolicy, env: Env, params: Any, seed: int) -> np.ndarray:

@@ -19,7 +19,7 @@ from pinfactory.persistence import register
 from pinfactory.rl import envs
 from pinfactory.rl.base import BUDGETS, CAPACITY_AND_LOGS, TRAINING, HierarchicalAgent
 
-from .adapted import AdaptedAgent, adapt_gymnasium, adapt_jax
+from .adapted import AdaptedAgent, adapt_gymnasium, adapt_jax, finite_choice
 from .build import build_state, is_plain
 from .evaluate import MetaEvaluation, draw_tasks, evaluation, measure_information
 from .families import DrawnTasks, TaskFamily, TaskStream, checked_family, family_name
@@ -277,7 +277,7 @@ class MetaSpecialistAgent(HierarchicalAgent):
         """
         key = jax.random.key(seed)
         _, selection = probe_and_select(self.family.env, key, tasks, self.state_.policy)
-        return np.asarray(selection.probs)[:, : self.n_experts]
+        return finite_choice(np.asarray(selection.probs)[:, : self.n_experts])
 
     def _measured_information(self) -> Information:
         if self._information is None:

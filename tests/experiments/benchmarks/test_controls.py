@@ -1,0 +1,121 @@
+"""Controls are what they are called: mixtures that learn, a balanced load, as many weights."""
+
+import equinox as eqx
+import jax
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn.datasets import make_moons
+
+from pinfactory import SpecialistClassifier, SpecialistRegressor
+from pinfactory.experiments.benchmarks import _mixtures, controls
+from pinfactory.experiments.benchmarks._mixtures import EMMixture, GradientMixture
+
+KINDS = [GradientMixture, EMMixture]
+
+
+def bent_line():
+    x = np.random.default_rng(0).uniform(-1, 1, size=(600, 2))
+    return x, 10.0 + 5.0 * np.abs(x[:, 0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_lines_learn_what_one_line_cannot(kind):
+    x, y = bent_line()
+    model = kind(2, False, 0).fit(x, y)
+    explained = 1 - np.mean((model.predict(x) - y) ** 2) / np.var(y)
+    assert explained > 0.7  # one line explains nothing
+    assert model.effective_experts_ > 1.5
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_densities_integrate_to_one_and_probabilities_sum_to_one(kind):
+    x, y = bent_line()
+    model = kind(2, False, 0).fit(x, y)
+    # Far beyond all deviations, and finer than the smallest of them.
+    grid = np.linspace(-20.0, 50.0, 70_001)
+    row = np.repeat(x[:1], len(grid), axis=0)
+    assert np.trapezoid(np.exp(model.score_samples(row, grid)), grid) == pytest.approx(1, abs=1e-3)
+
+    X, labels = make_moons(300, noise=0.1, random_state=0)
+    model = kind(4, True, 0).fit(X, labels)
+    probs = model.predict_proba(X)
+    np.testing.assert_allclose(probs.sum(axis=1), 1.0, rtol=1e-5)
+    expected = np.log(probs[np.arange(300), labels])
+    np.testing.assert_allclose(model.score_samples(X, labels), expected, rtol=1e-4, atol=1e-5)
+    assert np.mean(model.predict(X) == labels) > 0.8
+
+
+def test_em_climbs_the_likelihood():
+    x, y = bent_line()
+    model = EMMixture(4, False, 0)
+    seen = []
+    maximise = model._maximise
+
+    def noted(*arguments):
+        maximise(*arguments)
+        seen.append(model._log_gates(arguments[0]) + model._log_densities(*arguments[:2]))
+
+    model._maximise = noted
+    model.fit(x, y)
+    means = [np.mean(np.logaddexp.reduce(joint, axis=1)) for joint in seen]
+    assert len(means) > 2
+    # Penalties are climbed too, so that a step may cost a little of the likelihood.
+    assert np.all(np.diff(means) > -0.01)
+    assert means[-1] > means[0] + 0.1
+
+
+def test_gates_of_a_tree_are_those_of_its_path():
+    model = EMMixture(4, False, 0)
+    model.gates_ = np.array([[1.0], [2.0], [-1.0]])
+    x = np.array([[0.7]])
+    right = [1 / (1 + np.exp(-float(weight[0]) * 0.7)) for weight in model.gates_]
+    expected = [
+        (1 - right[0]) * (1 - right[1]),
+        (1 - right[0]) * right[1],
+        right[0] * (1 - right[2]),
+        right[0] * right[2],
+    ]
+    np.testing.assert_allclose(np.exp(model._log_gates(x))[0], expected, rtol=1e-6)
+
+
+def test_the_balancing_loss_is_one_where_all_experts_get_the_same_and_m_where_one_gets_all():
+    x, y = bent_line()
+    model = GradientMixture(4, False, 0).fit(x, y)
+    rows = (jax.numpy.asarray(model._columns(x)), jax.numpy.zeros(len(x)))
+
+    def load(bias):
+        weights = jax.tree.map(lambda leaf: 0.0 * leaf, eqx.filter(model.weights_, eqx.is_array))
+        weights = eqx.combine(weights, model.weights_)
+        last = weights.gate.layers[-1]
+        weights = eqx.tree_at(lambda w: w.gate.layers[-1].bias, weights, last.bias + bias)
+        return float(_mixtures._loss(weights, rows, 1.0) - _mixtures._loss(weights, rows, 0.0))
+
+    assert load(np.zeros(4)) == pytest.approx(1.0, abs=1e-4)
+    assert load(np.array([30.0, 0.0, 0.0, 0.0])) == pytest.approx(4.0, abs=1e-4)
+
+
+@pytest.mark.parametrize(("classify", "n_experts"), [(False, 8), (True, 4)])
+def test_the_dense_network_has_as_many_weights_as_a_committee(classify, n_experts):
+    x, y = bent_line()
+    y = y > np.median(y) if classify else y
+    kind = SpecialistClassifier if classify else SpecialistRegressor
+    committee = kind(
+        n_experts, selector="mlp", start="random", max_iter=5, n_init=1, random_state=0
+    )
+    model = committee.fit(x, y).state_.model
+    parts = eqx.filter((model.selector, model.experts), eqx.is_inexact_array)
+    found = sum(leaf.size for leaf in jax.tree.leaves(parts))
+    assert controls.n_weights(n_experts, classify, 2) == pytest.approx(found, rel=0.02)
+    width = controls.dense_network(n_experts, classify, 2, 0)[-1]
+    width = (width if classify else width.regressor).hidden_layer_sizes[0]
+    assert width * (2 + 1) + width + 1 == pytest.approx(found, rel=0.05)
+
+
+def test_standardised_targets_are_told_in_their_own_unit():
+    x, y = bent_line()
+    model = EMMixture(1, False, 0).fit(x, y)
+    line = np.linalg.lstsq(np.column_stack([x, np.ones(600)]), y, rcond=None)[0]
+    answer = np.column_stack([x, np.ones(600)]) @ line
+    expected = stats.norm.logpdf(y, answer, np.std(y - answer)).mean()
+    assert model.score_samples(x, y).mean() == pytest.approx(expected, abs=0.01)

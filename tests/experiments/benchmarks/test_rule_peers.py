@@ -1,0 +1,52 @@
+"""Models that one can read: what is counted, and APLR behind scikit-learn's interface."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from pinfactory import SpecialistRegressor
+from pinfactory.experiments.benchmarks import rule_peers
+from pinfactory.experiments.benchmarks._aplr import Aplr
+from pinfactory.experiments.benchmarks._peers import cubist, held_out_likelihood, linear_tree
+
+
+def bent_line():
+    x = np.random.default_rng(0).uniform(-1, 1, size=(200, 2))
+    return x, 10.0 + 5.0 * np.abs(x[:, 0])
+
+
+def test_lines_are_counted():
+    x, y = bent_line()
+    committee = SpecialistRegressor(4, random_state=0).fit(x, y)
+    assert rule_peers._n_parts(committee) == len(committee.information_.in_use) >= 2
+    assert rule_peers._n_parts(linear_tree(False, 0, n_leaves=3).fit(x, y)) == 3
+
+
+def test_rules_of_cubist_are_counted():
+    pytest.importorskip("cubist")
+    x, y = bent_line()
+    assert rule_peers._n_parts(cubist(0).fit(x, y)) == 2  # one for each half
+
+
+def test_aplr_answers_in_numbers_with_the_deviation_of_its_own_folds():
+    pytest.importorskip("aplr")
+    x, y = bent_line()
+    y = y + np.random.default_rng(1).normal(size=len(y))
+    model = Aplr(False, 0).fit(x, y)
+    assert rule_peers._n_parts(model) == len(model.terms_) > 0
+    deviation = np.sqrt(model.model_.get_cv_error())
+    assert 0.7 < deviation < 1.5  # that of the noise is 1
+    expected = stats.norm.logpdf(y, model.predict(x), deviation).mean()
+    assert held_out_likelihood(model, x, y, x, y) == pytest.approx(expected)
+
+
+def test_aplr_gives_probabilities_in_the_order_of_the_classes():
+    pytest.importorskip("aplr")
+    x, _ = bent_line()
+    classes = np.array([30, 4, 200])[np.digitize(x[:, 0], [-0.3, 0.3])]
+    model = Aplr(True, 0).fit(x, classes)
+    assert model.classes_.tolist() == [4, 30, 200]
+    np.testing.assert_allclose(model.predict_proba(x).sum(axis=1), 1.0, rtol=1e-6)
+    assert np.mean(model.predict(x) == classes) > 0.9
+    assert not hasattr(model, "score_samples")
+    assert len(model.terms_) > 0
