@@ -197,7 +197,7 @@ def _taken(state: State[Hierarchy], order: Order) -> State[Hierarchy]:
             take_outputs(model.selector, order),
             take(model.experts),
             model.available[order],
-            model.top_k,
+            top_k=model.top_k,
         )
 
     parameters, rest = eqx.partition(state.model, eqx.is_inexact_array)

@@ -143,7 +143,7 @@ class Hierarchy(eqx.Module):
     selector: Callable[..., Array]
     experts: "Expert | Hierarchy"
     available: Bool[Array, " m"]
-    top_k: int | None = eqx.field(static=True, default=None)
+    top_k: int | None = eqx.field(static=True, default=None, kw_only=True)
 
     def __call__(self, x: PyTree[Array], *, key: Key[Array, ""] | None = None) -> Decision:
         """Return p(m|x) and all p(y|x,m), or those of the `top_k` most probable experts."""

@@ -41,7 +41,7 @@ def begin(hierarchy: Hierarchy, tree: LinearTree, n_leaves: int) -> Hierarchy:
         selector = _gates(selector, tree, n_used)
     if not isinstance(experts, Hierarchy):
         experts = _experts(experts, tree.leaves(n_used))
-        return Hierarchy(selector, experts, available, hierarchy.top_k)
+        return Hierarchy(selector, experts, available, top_k=hierarchy.top_k)
     inner = [pick(experts, m) for m in range(n_experts)]
     for m in range(n_used):
         inner[m] = begin(inner[m], tree.branch(n_used, m), n_leaves)
