@@ -37,7 +37,8 @@ class Steps(NamedTuple):
         data = Data(*map(jax.device_put, (x, y, np.ones(len(x), np.float32))))
         learner = Learner(CommitteeLoss(utility, mixture=True))
         priors = Priors.running(hierarchy(data.x[0]), 0.99, 0.99)
-        constraints = Constraints(priors, (Fixed(25.0), Fixed(20.0)))
+        resources = tuple(Fixed(jnp.asarray(beta)) for beta in (25.0, 20.0))
+        constraints = Constraints(priors, resources)
         return cls(learner, learner.init(hierarchy, constraints), data, batch_size)
 
     def run(self, n_steps: int) -> int:

@@ -74,7 +74,7 @@ class Loop:
 
     def costs(self) -> dict[str, float]:
         """Return operations and bytes of one step."""
-        found = jax.jit(self.program).lower(*self.arguments).compile().cost_analysis()
+        found: Any = jax.jit(self.program).lower(*self.arguments).compile().cost_analysis()
         return {"flops": float(found["flops"]), "bytes": float(found["bytes accessed"])}
 
 
