@@ -23,7 +23,7 @@ SMALLEST = {
     "env_steps": {"seeds": 1, "n_envs": 2, "our_steps": 20, "their_steps": 20},
     "fit_speed": {"seeds": 1, "steps": 300, "loop_steps": 5},
     "large_tables": {"seeds": 1, "rows": (3000,), "n_experts": (2,)},
-    "maml_speed": {"seeds": 1, "chunks": 2, "loop_steps": 1, "n_experts": (2,)},
+    "maml_speed": {"seeds": 1, "steps": 500, "loop_steps": 1, "n_experts": (2,)},
     "many_experts": {"seeds": 1, "experts": (1, 4), "asked": 1000},
     "meta_rl_variants": {
         "seeds": 1,

@@ -38,10 +38,10 @@ class Settings(Presets):
 
     seeds: int = 3
     loop_steps: int = 20
-    chunks: int = 7
+    steps: int = 1750
     n_experts: tuple[int, ...] = (4, 16)
 
-    QUICK: ClassVar[Mapping[str, Any]] = {"chunks": 4}
+    QUICK: ClassVar[Mapping[str, Any]] = {"steps": 1000}
 
 
 def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:
@@ -62,13 +62,13 @@ def _in_turns(settings: Settings, name: str) -> dict[str, Any]:
     found: dict[str, list[float]] = {"loop": [], "ours": []}
     for _ in range(settings.seeds):
         found["loop"].append(_loop(hidden, settings.loop_steps))
-        found["ours"].append(_ours(hidden, 1, "gradient", settings.chunks))
+        found["ours"].append(_ours(hidden, 1, "gradient", settings.steps))
     return found
 
 
 def _committee(settings: Settings, adaptation: str, n_experts: int) -> dict[str, Any]:
     turns = range(settings.seeds)
-    return {"rate": [_ours((40,), n_experts, adaptation, settings.chunks) for _ in turns]}
+    return {"rate": [_ours((40,), n_experts, adaptation, settings.steps) for _ in turns]}
 
 
 def _loop(hidden: tuple[int, ...], steps: int) -> float:
@@ -106,19 +106,20 @@ def _loop(hidden: tuple[int, ...], steps: int) -> float:
 
 
 class _Clock(Callback):
-    """Processor time of every chunk after the first, which compiles."""
+    """Steps in a second of processor time, for every chunk after the first, which compiles."""
 
     def start(self, run: Run, total: int) -> None:
-        self.seconds: list[float] = []
-        self._began = time.process_time()
+        self.rates: list[float] = []
+        self._known: tuple[int, float] | None = None
 
     def chunk(self, progress: Progress, run: Run) -> None:
-        now = time.process_time()
-        self.seconds.append(now - self._began)
-        self._began = now
+        now = (progress.step, time.process_time())
+        if self._known is not None:
+            self.rates.append((now[0] - self._known[0]) / (now[1] - self._known[1]))
+        self._known = now
 
 
-def _ours(hidden: tuple[int, ...], n_experts: int, adaptation: str, chunks: int) -> float:
+def _ours(hidden: tuple[int, ...], n_experts: int, adaptation: str, steps: int) -> float:
     """Return the tasks per second of our learner."""
     clock = _Clock()
     learner = MetaSpecialistRegressor(
@@ -128,12 +129,12 @@ def _ours(hidden: tuple[int, ...], n_experts: int, adaptation: str, chunks: int)
         inner_rate=_RATE,
         learn_rates=False,
         expert_hidden=hidden,
-        max_iter=chunks * MetaSpecialistRegressor.CHUNK,
+        max_iter=steps,
         batch_size=_TASKS,
         random_state=0,
     )
     learner.fit(Sinusoids(shots=_SHOTS, queries=_SHOTS), callbacks=[clock])
-    return MetaSpecialistRegressor.CHUNK * _TASKS / statistics.median(clock.seconds[1:])
+    return _TASKS * statistics.median(clock.rates)
 
 
 def measures(results: Results) -> list[Measure]:
