@@ -178,20 +178,28 @@ def run_training(name: str, folder: Path, chunk: int, delay: float) -> None:
     (folder / "seconds.json").write_text(json.dumps(seen))
 
 
-def run_pieces(name: str, folder: Path, delay: float) -> None:
-    """Make all pieces; the process dies after `delay` seconds if that is not 0."""
+def run_pieces(name: str, folder: Path, n_pieces: int, delay: float) -> None:
+    """Make all pieces; the process dies `delay` seconds after so many, if that is not 0."""
     begin = time.monotonic()
+
+    def watch() -> None:
+        while len(_pieces(folder)) < n_pieces:
+            time.sleep(0.002)
+        time.sleep(delay)
+        _die()
+
     if delay:
-        threading.Timer(delay, _die).start()
+        threading.Thread(target=watch, daemon=True).start()
     np.save(folder / "answer.npy", PIECEWISE[name](folder))
-    (folder / "seconds.json").write_text(json.dumps([time.monotonic() - begin]))
+    seconds = (time.monotonic() - begin) / len(_pieces(folder))
+    (folder / "seconds.json").write_text(json.dumps([seconds] * len(_pieces(folder))))
 
 
 def _run(name: str, folder: Path, chunk: int, delay: float) -> None:
     warnings.simplefilter("ignore")
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     if name in PIECEWISE:
-        run_pieces(name, folder, delay)
+        run_pieces(name, folder, chunk, delay)
     else:
         run_training(name, folder, chunk, delay)
     os._exit(0)  # a timer may be left
@@ -224,15 +232,6 @@ def _pieces(folder: Path) -> dict[str, int]:
     return {str(p): p.stat().st_mtime_ns for p in folder.rglob("pieces/**/*.json")}
 
 
-def _moment(name: str, seconds: list[float], draw: random.Random) -> tuple[int, float]:
-    """Return after which chunk to kill, and how many seconds later."""
-    if name in PIECEWISE:
-        return 0, draw.uniform(0.0, seconds[0])
-    # The time of a chunk and of writing a checkpoint.
-    delay = draw.uniform(0.0, 0.01 + sorted(seconds)[len(seconds) // 2])
-    return draw.randrange(1, len(seconds) + 1), delay
-
-
 def kill_and_resume(name: str, n: int, seed: int = 0) -> tuple[int, list[str]]:
     """Return how many runs were killed, and what was wrong with those that went on."""
     faults, killed = [], 0
@@ -243,7 +242,11 @@ def kill_and_resume(name: str, n: int, seed: int = 0) -> tuple[int, list[str]]:
         seconds = json.loads((whole / "seconds.json").read_text())
         for i in tqdm(range(seed, seed + n), desc=name, disable=n < 5):
             folder = Path(place, str(i))
-            chunk, delay = _moment(name, seconds, random.Random(i))
+            draw = random.Random(i)
+            # The time of a chunk and of writing a checkpoint.
+            delay = draw.uniform(0.0, 0.01 + sorted(seconds)[len(seconds) // 2])
+            # Pieces are counted when they are there, chunks when they begin to be reported.
+            chunk = draw.randrange(len(seconds)) + (name not in PIECEWISE)
             killed += _child(name, folder, chunk, delay) == -signal.SIGKILL
             finished = _pieces(folder)
             code = _child(name, folder)

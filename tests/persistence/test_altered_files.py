@@ -1,10 +1,15 @@
 """Files of every kind of model, altered at random: a documented error or a sound answer."""
 
+import json
+import tracemalloc
+import zipfile
 from pathlib import Path
 
 import pytest
 from fuzz_files import fuzz
 from model_files import MODELS, write
+
+from pinfactory.persistence import DamagedFileError, load
 
 QUICK = ("SpecialistClassifier", "SpecialistMixture")
 SLOW = [pytest.param(k, marks=pytest.mark.slow) for k in MODELS if k not in QUICK]
@@ -18,3 +23,22 @@ def test_altered_files_are_refused_or_answer_with_finite_numbers(kind, tmp_path)
     outcomes = dict(fuzz(kind, content, range(300)))
     assert {s: o for s, o in outcomes.items() if o.fault} == {}
     assert {o.name for o in outcomes.values()} >= {"refused", "answered"}
+
+
+def test_a_committee_of_very_many_experts_is_refused_before_it_takes_memory(tmp_path):
+    write(tmp_path, ["SpecialistClassifier"])
+    path = tmp_path / "SpecialistClassifier.pin"
+    with zipfile.ZipFile(path) as archive:
+        content = {name: archive.read(name) for name in archive.namelist()}
+    manifest = json.loads(content["manifest.json"])
+    manifest["meta"]["attributes"]["n_experts_"] = 10**8
+    content["manifest.json"] = json.dumps(manifest).encode()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, part in content.items():
+            archive.writestr(name, part)
+    tracemalloc.start()
+    with pytest.raises(DamagedFileError, match="more than the limit allows"):
+        load(path)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 2**28

@@ -194,7 +194,10 @@ def _taken(state: State[Hierarchy], order: Order) -> State[Hierarchy]:
 
     def taken(model: Hierarchy) -> Hierarchy:
         return Hierarchy(
-            take_outputs(model.selector, order), take(model.experts), model.available[order]
+            take_outputs(model.selector, order),
+            take(model.experts),
+            model.available[order],
+            top_k=model.top_k,
         )
 
     parameters, rest = eqx.partition(state.model, eqx.is_inexact_array)

@@ -40,7 +40,8 @@ def begin(hierarchy: Hierarchy, tree: LinearTree, n_leaves: int) -> Hierarchy:
     if isinstance(selector, networks.SoftTree):
         selector = _gates(selector, tree, n_used)
     if not isinstance(experts, Hierarchy):
-        return Hierarchy(selector, _experts(experts, tree.leaves(n_used)), available)
+        experts = _experts(experts, tree.leaves(n_used))
+        return Hierarchy(selector, experts, available, top_k=hierarchy.top_k)
     inner = [pick(experts, m) for m in range(n_experts)]
     for m in range(n_used):
         inner[m] = begin(inner[m], tree.branch(n_used, m), n_leaves)
