@@ -57,9 +57,10 @@ def test_important_checks_of_scikit_learn_pass(committee):
 @pytest.mark.slow
 @pytest.mark.usefixtures("types_unchecked")
 @pytest.mark.parametrize("committee", COMMITTEES)
-def test_all_checks_of_scikit_learn_pass(committee):
+def test_all_other_checks_of_scikit_learn_pass(committee):
+    others = run(committee, lambda name: name not in IMPORTANT)
     # The number depends on the version of scikit-learn; a wrong tag would leave a handful.
-    assert len(run(committee, lambda name: True)) >= 55
+    assert len(others) + len(IMPORTANT) >= 55
 
 
 # ------------------------------------------------------------------------------------- settings

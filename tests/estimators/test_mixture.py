@@ -1,6 +1,7 @@
 """`SpecialistMixture` against closed forms, quadrature, SciPy and scikit-learn."""
 
 import warnings
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ from scipy.special import logsumexp
 from scipy.stats import gaussian_kde, kstest, multivariate_normal, multivariate_t, wishart
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.mixture import GaussianMixture
-from sklearn.utils.estimator_checks import check_estimator, estimator_checks_generator
+from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import pinfactory
 from pinfactory import density
@@ -350,25 +351,27 @@ IMPORTANT = {
 }
 
 
-@pytest.mark.usefixtures("types_unchecked")
-def test_important_checks_of_scikit_learn_pass() -> None:
-    ran = set()
+def checked(chosen: Callable[[str], bool]) -> list[str]:
+    """Run scikit-learn's checks and return the names of those that ran."""
+    ran = []
     for mixture, check in estimator_checks_generator(SpecialistMixture(3, random_state=0)):
         name = getattr(check, "func", check).__name__
-        if name in IMPORTANT:
+        # The array API needs an environment variable that is set before SciPy is imported.
+        if chosen(name) and name != "check_array_api_input":
             check(mixture)
-            ran.add(name)
-    assert ran == IMPORTANT
+            ran.append(name)
+    return ran
+
+
+@pytest.mark.usefixtures("types_unchecked")
+def test_important_checks_of_scikit_learn_pass() -> None:
+    assert set(checked(lambda name: name in IMPORTANT)) == IMPORTANT
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("types_unchecked")
-def test_all_estimator_checks_pass() -> None:
-    mixture = SpecialistMixture(n_experts=3, random_state=0)
-    results = check_estimator(mixture, on_skip=None, on_fail="raise")
-    assert len(results) >= 41
-    # The array API needs an environment variable that is set before SciPy is imported.
-    assert sum(result["status"] == "passed" for result in results) >= len(results) - 1
+def test_all_other_checks_of_scikit_learn_pass() -> None:
+    assert len(checked(lambda name: name not in IMPORTANT)) + len(IMPORTANT) >= 41
 
 
 def test_criteria_count_the_parameters_of_the_experts_that_are_asked(X: np.ndarray) -> None:

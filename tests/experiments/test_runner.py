@@ -112,13 +112,13 @@ def test_other_settings_never_find_the_pieces_of_these(notes, tmp_path, threads)
 
 
 def test_a_piece_is_made_anew_only_where_a_setting_that_it_uses_has_changed(
-    notes, tmp_path, monkeypatch
+    notes, tmp_path, threads, monkeypatch
 ):
     listing = toy("peers")
 
     def settings(**changes):
         monkeypatch.setattr(listing.experiment.Settings, "quick", lambda: preset(**changes))
-        go(tmp_path, listing)
+        go(tmp_path, listing, scheduler=threads)
         return computed(notes)
 
     preset = listing.experiment.Settings

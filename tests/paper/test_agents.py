@@ -117,10 +117,11 @@ class ByHand:
 @pytest.mark.parametrize("critic", ["paper", "printed"])
 def test_the_gradient_of_a_step_is_that_of_the_equations(critic: str, episode) -> None:
     ppo, state = build(critic)
-    prepared, batch, _ = ppo.prepare(state, trajectory_of(episode), EpisodeStatistics.start(1))
+    data = (trajectory_of(episode), EpisodeStatistics.start(1))
+    prepared, batch, _ = eqx.filter_jit(ppo.prepare)(state, *data)
     parts = (state.policy.hierarchy, state.critics)
-    gradient = eqx.filter_grad(lambda p: ppo.loss(p, prepared, batch)[0])(parts)
-    hierarchy, critics = gradient
+    slope = eqx.filter_jit(eqx.filter_grad(lambda p: ppo.loss(p, prepared, batch)[0]))
+    hierarchy, critics = slope(parts)
     expected = ByHand(state, episode, critic).gradients()
     found = (hierarchy.selector.layers[0], hierarchy.experts.network.layers[0], critics.head)
     for one, other in zip(found, expected, strict=True):
@@ -164,14 +165,13 @@ def test_the_selector_climbs_the_free_energy_of_whole_trajectories(meta_state) -
     expert, free = jnp.array([0, 1, 1]), np.array([2.0, -1.0, 0.5], np.float32)
     batch = SelectorReplay(tau, expert, jnp.asarray(free)[:, None], jnp.zeros(3))
     selector, critic = meta_state.policy.hierarchy.selector, meta_state.selector_critic
-    gradient = eqx.filter_grad(lambda parts: selector_gradient_loss(parts, batch, meta_state)[0])(
-        (selector, critic)
-    )
+    slope = eqx.filter_grad(lambda parts: selector_gradient_loss(parts, batch, meta_state)[0])
+    gradient = eqx.filter_jit(slope)((selector, critic))
 
-    hidden = np.asarray(jax.vmap(selector.remember)(tau), float)
+    hidden = np.asarray(jax.jit(jax.vmap(selector.remember))(tau), float)
     logits = hidden @ np.asarray(selector.readout.weight).T + np.asarray(selector.readout.bias)
     p = scipy.special.softmax(logits, axis=1)
-    memory = np.asarray(jax.vmap(critic.remember)(tau), float)
+    memory = np.asarray(jax.jit(jax.vmap(critic.remember))(tau), float)
     value = memory @ np.asarray(critic.readout.weight)[0] + float(critic.readout.bias[0])
     rows = np.arange(3)
     paid = np.log(p[rows, expert] / np.array([0.3, 0.7])[expert]) / 25.0
@@ -191,16 +191,17 @@ def test_its_experts_follow_the_plain_policy_gradient(meta_state) -> None:
     sample = ActionSample(action, jnp.zeros((4, 3)), None)
     batch = ExpertBatch(x, sample, advantage, jnp.zeros((4, 3, 1)))
     parts = (experts, meta_state.critics)
-    gradient, _ = eqx.filter_grad(
+    slope = eqx.filter_grad(
         lambda p: expert_loss(p, batch, expert, meta_state, plain=True), has_aux=True
-    )(parts)
+    )
+    gradient, _ = eqx.filter_jit(slope)(parts)
+    score = eqx.filter_jit(eqx.filter_grad(lambda e, x, action: e(x).log_prob(action)))
     # One expert, one state at a time: −mean of A ∇ log p(a|x, m).
     for m in range(2):
         total = 0.0
         for t in range(4):
             for task in np.flatnonzero(np.asarray(expert) == m):
-                score = eqx.filter_grad(lambda e, t=t, n=task: e(x[t, n]).log_prob(action[t, n]))
-                own = score(pick(experts, m)).network.layers[-1].bias
+                own = score(pick(experts, m), x[t, task], action[t, task]).network.layers[-1].bias
                 total = total - np.asarray(own) * float(advantage[t, task]) / 12
         np.testing.assert_allclose(
             gradient[0].network.layers[-1].bias[m], total, rtol=1e-3, atol=1e-6

@@ -334,6 +334,8 @@ def _advance(
     def replica(start: tuple[Array, Array, PyTree]) -> tuple[PyTree, PyTree]:
         number, key, arrays = start
 
+        # Traced once, for its shapes and for the loop.
+        @partial(jax.jit, inline=True)
         def step(i: Array, arrays: PyTree) -> tuple[PyTree, PyTree]:
             batch = data
             if rows is not None:
@@ -351,7 +353,7 @@ def _advance(
             arrays, info = step(i, arrays)
             return arrays, jax.tree.map(lambda mean, new: mean + new / n_steps, means, info)
 
-        _, like = eqx.filter_eval_shape(step, jnp.asarray(0), arrays)
+        _, like = jax.eval_shape(step, jnp.asarray(0), arrays)
         zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.result_type(leaf, float)), like)
         return jax.lax.fori_loop(0, n_steps, body, (arrays, zeros))
 
