@@ -25,7 +25,7 @@ def integer(name: str, value: Any, lowest: int, most: int = MOST_COUNTED) -> int
     """Return a whole number of at least `lowest` and at most `most`."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < lowest:
         raise ValueError(f"`{name}` must be an integer of at least {lowest}, but got {value!r}.")
-    if value > most:
+    if int(value) > most:
         raise ValueError(f"`{name}` must be an integer of at most {most}, but got {value!r}.")
     return int(value)
 
