@@ -18,7 +18,7 @@ test: lint
 	$(PYTEST)
 
 # Slow tests compute more than they compile: with the compiler's effort that users have.
-test-slow: export XLA_FLAGS = --xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false
+test-slow: export XLA_FLAGS = --xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1
 test-slow: $(VENV)/.dev
 	$(BIN)/pytest -n 2 --dist worksteal -m slow
 

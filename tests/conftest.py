@@ -1,13 +1,16 @@
 """Small things that many tests need."""
 
+import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
 
-# Tests compile much and compute little: programs that compile fast beat fast programs. The slow
-# tests compute as users do.
+# Tests compile much and compute little: programs that compile fast beat fast programs. Those cut
+# into parts for several threads take longer in sum. The slow tests compute as users do.
 os.environ.setdefault(
-    "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+    "XLA_FLAGS",
+    "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+    " --xla_cpu_parallel_codegen_split_count=1",
 )
 # Workers, the processes they start and the next run share what one has compiled.
 os.environ.setdefault(
@@ -16,6 +19,7 @@ os.environ.setdefault(
 )
 
 import equinox as eqx
+import hypothesis
 import jax
 import jax.numpy as jnp
 import jaxtyping
@@ -29,6 +33,22 @@ from pinfactory.core.learning import Data
 from pinfactory.environment import enable_compilation_cache
 
 enable_compilation_cache()
+
+# The same examples everywhere, however busy the machine is.
+hypothesis.settings.register_profile(
+    "same",
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("same")
+
+
+def pytest_collection_finish() -> None:
+    """Search for garbage seldom, and never in modules: they live to the end."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
 
 
 @pytest.fixture

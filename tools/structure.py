@@ -9,6 +9,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent / "src" / "pinfactory"
@@ -35,10 +36,13 @@ LAYERS = (
 LONGEST_FUNCTION, LONGEST_FILE = 60, 300
 
 
-def sources() -> Iterator[tuple[Path, ast.Module]]:
-    """Yield every source file with its syntax tree."""
-    for path in sorted(ROOT.rglob("*.py")):
-        yield path.relative_to(ROOT), ast.parse(path.read_text(encoding="utf-8"))
+@cache
+def sources() -> list[tuple[Path, ast.Module]]:
+    """Return every source file with its syntax tree."""
+    return [
+        (path.relative_to(ROOT), ast.parse(path.read_text(encoding="utf-8")))
+        for path in sorted(ROOT.rglob("*.py"))
+    ]
 
 
 def imports(path: Path, tree: ast.Module) -> Iterator[tuple[str, ...]]:

@@ -38,7 +38,7 @@ def test_reproduce_writes_results_and_the_page(toys, tmp_path, capsys):
 
 
 def test_all_figures_are_made_by_default_and_a_failure_is_exit_code_1(toys, tmp_path, capsys):
-    assert main(["reproduce", "--out", str(tmp_path), "--scale", "paper"]) == 1
+    assert main(["reproduce", "--out", str(tmp_path), "--scale", "paper", "--jobs", "1"]) == 1
     lines = capsys.readouterr().out.splitlines()
     printed = "\n".join(lines)
     assert "FAILED" in printed
@@ -122,7 +122,7 @@ def test_without_the_report_packages_there_are_results_and_a_hint(
     toys, tmp_path, capsys, monkeypatch
 ):
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    assert main(["reproduce", "squares", "--out", str(tmp_path)]) == 0
+    assert main(["reproduce", "squares", "--out", str(tmp_path), "--jobs", "1"]) == 0
     assert "pinfactory[report]" in capsys.readouterr().out
     assert (tmp_path / "squares" / "figure.png").exists()
 

@@ -1,3 +1,4 @@
+import contextlib
 import os
 import signal
 import subprocess
@@ -199,8 +200,13 @@ def test_sigint_from_outside_ends_training_in_good_order():
     )
     try:
         assert child.stdout.readline() == "ready\n"
-        os.kill(child.pid, signal.SIGINT)
-        output, _ = child.communicate(timeout=600)
+        output = None
+        for _ in range(10):
+            os.kill(child.pid, signal.SIGINT)
+            # Python drops an interrupt that arrives in a finaliser: then one presses again.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                output, _ = child.communicate(timeout=60)
+                break
     finally:
         child.kill()
     assert output == "interrupted True True\n"

@@ -89,14 +89,20 @@ def test_a_tree_needs_experts_with_a_linear_part():
         committee.fit(*bend())
 
 
+FEW_STEPS = {"random_state": 0, "max_iter": 1000}
+
+
+@pytest.fixture(scope="module")
+def clean():
+    return SpecialistRegressor(4, **FEW_STEPS).fit(*bend(400))
+
+
 @pytest.mark.parametrize("deviations", [30.0, 50.0])
-def test_rows_far_from_all_others_change_little(deviations):
+def test_rows_far_from_all_others_change_little(clean, deviations):
     x, y = bend(400)
     far = deviations * x.std() * np.random.default_rng(1).choice([-1.0, 1.0], size=(5, 2))
     planted = np.concatenate([x, far]), np.concatenate([y, np.full(5, y.mean())])
-    settings = {"random_state": 0, "max_iter": 1000}
-    clean = SpecialistRegressor(4, **settings).fit(x, y)
-    disturbed = SpecialistRegressor(4, **settings).fit(*planted)
+    disturbed = SpecialistRegressor(4, **FEW_STEPS).fit(*planted)
     x_new, y_new = bend(1000, seed=1)
     assert disturbed.score(x_new, y_new) == pytest.approx(clean.score(x_new, y_new), abs=0.002)
 

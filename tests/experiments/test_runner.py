@@ -31,6 +31,13 @@ def notes(tmp_path, monkeypatch):
     return folder
 
 
+@pytest.fixture
+def threads():
+    """Where pieces run if no test of processes needs them elsewhere: those take a second each."""
+    with ThreadPoolExecutor(2) as executor:
+        yield executor
+
+
 def go(out, *listings, **settings):
     return run(listings or [toy()], out, progress=False, **settings)
 
@@ -76,8 +83,8 @@ def test_a_run_leaves_result_and_figure_and_says_where_it_was_made(notes, tmp_pa
     assert len(svg) < 200_000
 
 
-def test_what_is_damaged_or_foreign_is_computed_again_and_nothing_else(notes, tmp_path):
-    go(tmp_path, scale="paper")
+def test_what_is_damaged_or_foreign_is_computed_again_and_nothing_else(notes, tmp_path, threads):
+    go(tmp_path, scale="paper", scheduler=threads)
     assert computed(notes) == [0, 1, 2, 3, 4]
     first = piece_file(tmp_path, 0)
     for i, damage in {
@@ -89,18 +96,18 @@ def test_what_is_damaged_or_foreign_is_computed_again_and_nothing_else(notes, tm
         path = piece_file(tmp_path, i)
         path.write_bytes(damage(path.read_bytes()))
     (tmp_path / "squares" / "result.json").write_text("{}")
-    (outcome,) = go(tmp_path, scale="paper")
+    (outcome,) = go(tmp_path, scale="paper", scheduler=threads)
     assert computed(notes) == [0, 1, 2, 3]
     assert outcome.measures[0].ours == 6.0
     assert read_result(tmp_path / "squares" / "result.json")["scale"] == "paper"
 
 
-def test_other_settings_never_find_the_pieces_of_these(notes, tmp_path):
-    go(tmp_path)
+def test_other_settings_never_find_the_pieces_of_these(notes, tmp_path, threads):
+    go(tmp_path, scheduler=threads)
     assert computed(notes) == [0, 1, 2, 3]
-    go(tmp_path)
+    go(tmp_path, scheduler=threads)
     assert computed(notes) == []
-    go(tmp_path, seeds=9)
+    go(tmp_path, seeds=9, scheduler=threads)
     assert computed(notes) == [0, 1, 2, 3]
 
 
@@ -132,12 +139,12 @@ def test_pieces_run_side_by_side(notes, tmp_path):
     assert outcome.error == ""
 
 
-def test_pieces_run_where_a_scheduler_says_and_are_judged_here(notes, tmp_path):
-    with ThreadPoolExecutor(2) as executor:
-        (outcome,) = go(tmp_path, scheduler=executor)
-        assert computed(notes) == [0, 1, 2, 3]
-        assert outcome.measures[0].ours == 3.5
-        go(tmp_path, scheduler=executor)
+def test_pieces_run_where_a_scheduler_says_and_are_judged_here(notes, tmp_path, threads):
+    (outcome,) = go(tmp_path, scheduler=threads)
+    assert computed(notes) == [0, 1, 2, 3]
+    assert outcome.measures[0].ours == 3.5
+    # What was made there is known here.
+    go(tmp_path)
     assert computed(notes) == []
 
 
@@ -151,7 +158,7 @@ def test_what_measures_time_runs_after_the_others_on_one_core(notes, tmp_path):
     assert read_result(tmp_path / "timed" / "result.json")["skipped"] == {"Tin": "pip install tin"}
 
 
-def test_a_piece_that_fails_or_whose_process_dies_takes_nobody_along(notes, tmp_path):
+def test_a_piece_that_fails_or_whose_process_dies_takes_nobody_along(notes, tmp_path, threads):
     (notes / "trouble 0").write_text("die")
     (notes / "trouble 1").write_text("raise")
     (notes / "trouble 2").write_text("odd")
@@ -164,21 +171,23 @@ def test_a_piece_that_fails_or_whose_process_dies_takes_nobody_along(notes, tmp_
     assert "must return plain data" in stored
     for i in range(3):
         (notes / f"trouble {i}").unlink()
-    (outcome,) = go(tmp_path)
+    (outcome,) = go(tmp_path, scheduler=threads)
     assert outcome.error == ""
     assert computed(notes) == [0, 1, 2]
 
 
-def test_an_error_of_what_judges_or_draws_is_in_the_result(notes, tmp_path):
-    failed, fine = go(tmp_path, toy("undrawn"), toy())
+def test_an_error_of_what_judges_or_draws_is_in_the_result(notes, tmp_path, threads):
+    failed, fine = go(tmp_path, toy("undrawn"), toy(), scheduler=threads)
     assert failed.error.startswith("ValueError: measures must have different names, but 'same'")
     assert "Traceback" in read_result(tmp_path / "undrawn" / "result.json")["error"]
     assert fine.error == ""
 
 
-def test_the_bar_counts_all_pieces_and_fits_into_80_columns(notes, tmp_path, monkeypatch, capsys):
+def test_the_bar_counts_all_pieces_and_fits_into_80_columns(
+    notes, tmp_path, threads, monkeypatch, capsys
+):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    run([Listing("a" * 40, toy().experiment), toy()], tmp_path)
+    run([Listing("a" * 40, toy().experiment), toy()], tmp_path, scheduler=threads)
     shown = capsys.readouterr().err.replace("\n", "\r").split("\r")
     assert f"{2 * N}/{2 * N}" in "".join(shown)
     assert max(map(len, shown)) <= 80
@@ -206,7 +215,7 @@ def computing(notes, *pieces):
     return all(note.exists() and note.read_text() for note in began)
 
 
-def test_ctrl_c_ends_all_processes_and_stores_nothing_half_done(notes, tmp_path):
+def test_ctrl_c_ends_all_processes_and_stores_nothing_half_done(notes, tmp_path, threads):
     script = tmp_path / "script.py"
     script.write_text(INTERRUPTED)
     out = tmp_path / "out"
@@ -247,6 +256,6 @@ def test_ctrl_c_ends_all_processes_and_stores_nothing_half_done(notes, tmp_path)
     for i in (1, 2):
         (notes / f"trouble {i}").unlink()
     assert computed(notes) == [0]
-    (outcome,) = go(out)
+    (outcome,) = go(out, scheduler=threads)
     assert outcome.error == ""
     assert computed(notes) == [1, 2, 3]

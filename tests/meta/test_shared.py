@@ -18,7 +18,7 @@ from pinfactory.meta.shared import DIRECTION_SCALE, FeatureExpert, KernelSteps, 
 from pinfactory.meta.tasks import ArrayTasks, Samples
 from pinfactory.persistence import load
 
-SIDE, N_FAMILIES, N_PER_FAMILY, N_DRAWINGS = 28, 4, 8, 12
+SIDE, N_FAMILIES, N_PER_FAMILY, N_DRAWINGS = 14, 4, 8, 12
 SMALL: dict[str, Any] = {"filters": 8, "rank": 4, "batch_size": 16, "random_state": 0}
 TINY: dict[str, Any] = {"filters": 4, "rank": 2, "batch_size": 16, "random_state": 0}
 LABELS = np.repeat(np.arange(N_FAMILIES * N_PER_FAMILY), N_DRAWINGS)
@@ -30,13 +30,13 @@ def tasks() -> ArrayTasks:
     random = np.random.default_rng(0)
     shape = (N_FAMILIES, N_PER_FAMILY, N_DRAWINGS, SIDE, SIDE)
     images = 0.1 * random.random(shape).astype(np.float32)
-    images[0, :, :, 13:15] += 0.8
-    images[1, :, :, :, 13:15] += 0.8
+    images[0, :, :, 6:8] += 0.8
+    images[1, :, :, :, 6:8] += 0.8
     images[2] += 0.8 * np.eye(SIDE, dtype=np.float32)
     images[3] += 0.8 * np.eye(SIDE, dtype=np.float32)[::-1]
     for number in range(N_PER_FAMILY):
         row, column = divmod(number, 4)
-        images[:, number, :, 4 + 15 * row : 8 + 15 * row, 6 * column + 2 : 6 * column + 6] += 0.8
+        images[:, number, :, 2 + 7 * row : 4 + 7 * row, 3 * column + 1 : 3 * column + 3] += 0.8
     flat = np.clip(images, 0, 1).reshape(-1, SIDE, SIDE)
     return ArrayTasks(flat, LABELS, ways=2, shots=2, queries=4, test=0.25)
 
@@ -208,7 +208,7 @@ def test_bad_support_sets_are_refused(
         specialists.adapt(x, [1, 1, 1, 1])
     with pytest.raises(ValueError, match=r"label for each of the 4 samples, but got 3"):
         specialists.adapt(x, [1, 0, 0])
-    with pytest.raises(ValueError, match=r"samples of shape \(28, 28\), .* \(4, 14, 28\)"):
+    with pytest.raises(ValueError, match=r"samples of shape \(14, 14\), .* \(4, 7, 14\)"):
         specialists.adapt(x[:, ::2], [1, 1, 0, 0])
     with pytest.raises(ValueError, match="`inner_steps` must be an integer of at least 0"):
         specialists.adapt(x, [1, 1, 0, 0], inner_steps=-1)

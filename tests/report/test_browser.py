@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 
 import pytest
@@ -24,6 +25,7 @@ FLAGS = (
     "--headless=new",
     "--no-sandbox",
     "--disable-gpu",
+    "--disable-dev-shm-usage",  # containers have little of it
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
@@ -35,7 +37,8 @@ FLAGS = (
 def page(tmp_path_factory):
     listing = Listing("explored", import_module("toys.explored"))
     out = tmp_path_factory.mktemp("out")
-    (outcome,) = run([listing], out, progress=False)
+    with ThreadPoolExecutor(1) as executor:
+        (outcome,) = run([listing], out, progress=False, scheduler=executor)
     assert outcome.error == ""
     return write_page(out, [listing])
 
@@ -157,6 +160,6 @@ def test_the_dark_scheme_changes_page_and_plots(browser):
     choose("light")
     light = look()
     choose("dark")
-    WebDriverWait(browser, 10).until(
+    WebDriverWait(browser, 60).until(
         lambda _: all(a != b for a, b in zip(light, look(), strict=True))
     )

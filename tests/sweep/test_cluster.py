@@ -82,6 +82,12 @@ def computed(notes):
     return sorted(map(int, (notes / "computed").read_text().split()))
 
 
+def began(notes, n):
+    """Return the process that computes a number, "" before it has written that down."""
+    note = notes / f"began {n}"
+    return note.read_text() if note.exists() else ""
+
+
 COORDINATOR = """
 import sys
 from toys.swept import root
@@ -100,16 +106,16 @@ def test_lost_workers_and_coordinators_cost_no_finished_work(cluster, notes, tmp
     # Both workers are at work: one is killed and a new one comes; what the dead one did goes on
     # there.
     deadline = time.monotonic() + 600
-    while not all((notes / f"began {n}").exists() for n in (2, 5)):
+    while not all(began(notes, n) for n in (2, 5)):
         assert time.monotonic() < deadline
         assert coordinator.poll() is None
         time.sleep(0.05)
     done = len(list(store.glob("*/*.json")))
-    victim = int((notes / "began 2").read_text())
+    victim = int(began(notes, 2))
     (notes / "began 2").unlink()
     os.kill(victim, signal.SIGKILL)
     cluster.add_worker()
-    while not (notes / "began 2").exists():
+    while not began(notes, 2):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     # Then the coordinator is killed, and started again.

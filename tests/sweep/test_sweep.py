@@ -58,7 +58,8 @@ def test_records_have_the_order_of_the_grid_and_become_a_table(notes, serial):
     assert [r["root"] for r in result] == [2.0, 3.0, 4.0, 9.0]
     assert list(result.to_frame().columns) == ["power", "n", "seconds", "root"]
     # A point that is there twice is computed once; one value without a name is called "value".
-    assert [r["value"] for r in sweep(abs_of, [{"x": -1}, {"x": 2}, {"x": -1}], jobs=1)] == [1, 2]
+    twice = sweep(abs_of, [{"x": -1}, {"x": 2}, {"x": -1}], scheduler=serial)
+    assert [record["value"] for record in twice] == [1, 2]
 
 
 def abs_of(x):
@@ -126,6 +127,21 @@ def until(condition, process):
         time.sleep(0.02)
 
 
+def began(notes, n):
+    """Return the process that computes a number, "" before it has written that down."""
+    note = notes / f"began {n}"
+    return note.read_text() if note.exists() else ""
+
+
+def lives(process):
+    """Return whether a process is at work; the dead may stay listed until somebody asks."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
 def start(arguments, **settings):
     paths = [str(TESTS), *filter(None, sys.path)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
@@ -140,15 +156,15 @@ def test_a_killed_coordinator_goes_on_where_it_was(notes, tmp_path):
     process = start([script, store])
     try:
         # All others are stored while one is at work.
-        until(lambda: len(list(store.glob("*/*.json"))) == 5, process)
-        worker = int((notes / "began 3").read_text())
+        until(lambda: len(list(store.glob("*/*.json"))) == 5 and began(notes, 3), process)
+        worker = int(began(notes, 3))
     finally:
         process.kill()
         process.wait()
     deadline = time.monotonic() + 600
-    while Path(f"/proc/{worker}").exists() and time.monotonic() < deadline:
+    while lives(worker):
+        assert time.monotonic() < deadline
         time.sleep(0.02)
-    assert not Path(f"/proc/{worker}").exists()
     assert computed(notes) == [0, 1, 2, 4, 5]
     (notes / "trouble 3").unlink()
     script.write_text(COORDINATOR.replace("N", "7"))
@@ -183,11 +199,11 @@ def test_settings_of_an_estimator_that_differ_in_numbers_compile_once(serial, mo
     run(beta_selector=[3.0], random_state=range(2))
     jax.monitoring.register_event_duration_secs_listener(count)
     try:
-        result = run(beta_selector=np.geomspace(1.0, 50.0, 4), random_state=range(2))
+        result = run(beta_selector=[1.0, 50.0], random_state=range(2))
     finally:
         jax.monitoring.unregister_event_duration_listener(count)
     assert n_programs == []
-    assert len(result) == 8
+    assert len(result) == 4
     assert 0.0 <= result[0]["information_selector"] <= np.log2(3)
     assert {"score", "effective_experts"} <= result[0].keys()
 

@@ -75,18 +75,41 @@ class Prior(eqx.Module):
         """Keep `family` as the prior for ever."""
         return cls(family, jnp.zeros(family.batch_shape), jnp.asarray(1.0), frozen=True)
 
-    def update(self, posteriors: Family, weights: Float[Array, "n ..."]) -> "Prior":
-        """Take in n weighted posteriors (first axis), with gradients stopped."""
+    def update(
+        self,
+        posteriors: Family,
+        weights: Float[Array, "n ..."],
+        chosen: Int[Array, "n k"] | None = None,
+    ) -> "Prior":
+        """Take in n weighted posteriors (first axis), with gradients stopped.
+
+        With `chosen` each input has k of them, of the experts with these numbers.
+        """
         if self.frozen:
             return self
         posteriors, weights = jax.lax.stop_gradient((posteriors, weights))
-        total = weights.sum(axis=0)
+        total = member_sums(weights, chosen, self.mass)
         mass = self.momentum * self.mass + total
         rate = jnp.where(mass > 0, total / jnp.where(mass > 0, mass, 1.0), 0.0)
         seen = total > 0
-        shares = jnp.where(seen, weights / jnp.where(seen, total, 1.0), 1.0 / len(weights))
-        family = self.family.absorb(posteriors, shares, rate)
+        if chosen is None:
+            shares = jnp.where(seen, weights / jnp.where(seen, total, 1.0), 1.0 / len(weights))
+            family = self.family.absorb(posteriors, shares, rate)
+        else:
+            shares = weights / jnp.where(seen, total, 1.0)[chosen]
+            family = self.family.absorb_groups(posteriors, shares, chosen, rate)
         return type(self)(family, mass, self.momentum, frozen=False)
+
+
+def member_sums(
+    values: Float[Array, "n ..."],
+    chosen: Int[Array, "n k"] | None,
+    like: Float[Array, "..."],
+) -> Float[Array, "..."]:
+    """Return sums over inputs for each member of a stage, shaped as `like`."""
+    if chosen is None:
+        return values.sum(axis=0)
+    return jnp.zeros_like(like).at[chosen].add(values)
 
 
 class Priors(eqx.Module):
@@ -102,21 +125,23 @@ class Priors(eqx.Module):
         momentum_expert: Float[Array, ""] | float,
     ) -> "Priors":
         """Start running means, with λ₂ for selectors and λ₁ for experts (equations 8 and 9)."""
-        selectors = [Prior.running(s, momentum_selector) for s in like.selections]
-        return cls((*selectors, Prior.running(like.answers, momentum_expert)))
+        *selections, answers = like.outline
+        selectors = [Prior.running(s, momentum_selector) for s in selections]
+        return cls((*selectors, Prior.running(answers, momentum_expert)))
 
     @classmethod
     def uniform(cls, like: Decision) -> "Priors":
         """Uniform priors: the objective becomes the confidence penalty (equation 4)."""
-        return cls(tuple(Prior.fixed(_uniform(stage)) for stage in like.stages))
+        return cls(tuple(Prior.fixed(_uniform(stage)) for stage in like.outline))
 
     def update(self, decision: Decision, weights: Float[Array, " n"]) -> "Priors":
         """Take in the decisions for n inputs whose weights sum to one."""
-        stages = zip(self.stages, decision.stages, decision.reach, strict=True)
+        chosen = (*(None for _ in decision.selections), decision.chosen)
+        stages = zip(self.stages, decision.stages, decision.reach, chosen, strict=True)
         return type(self)(
             tuple(
-                prior.update(posterior, weights.reshape(-1, *(1,) * (reach.ndim - 1)) * reach)
-                for prior, posterior, reach in stages
+                prior.update(posterior, weights.reshape(-1, *(1,) * (reach.ndim - 1)) * reach, own)
+                for prior, posterior, reach, own in stages
             )
         )
 

@@ -39,7 +39,7 @@ def reorder(state: State[Hierarchy], order: Places) -> State[Hierarchy]:
     """Put expert ``order[m]`` in place m."""
     if sorted(order.tolist()) != list(range(len(state.model.available))):
         raise ValueError(f"`order` must name every expert once, but got {order.tolist()}.")
-    return _taken(state, jnp.asarray(order))
+    return _taken(state, jax.device_put(order))
 
 
 def order_by_share(state: State[Hierarchy], share: Float[np.ndarray, " m"]) -> State[Hierarchy]:
@@ -72,7 +72,7 @@ def split(
     place = int(free[0])
     order = np.arange(len(available))
     order[place] = expert
-    copied = _switched(_taken(state, jnp.asarray(order)), place, True)
+    copied = _switched(_taken(state, jax.device_put(order)), place, True)
     selector = separate_outputs(copied.model.selector, expert, place, key, jnp.asarray(scale))
     copied = eqx.tree_at(lambda s: s.model.selector, copied, selector)
     return _with_halved_prior(_with_average(copied), expert, place), place
@@ -194,7 +194,10 @@ def _taken(state: State[Hierarchy], order: Order) -> State[Hierarchy]:
 
     def taken(model: Hierarchy) -> Hierarchy:
         return Hierarchy(
-            take_outputs(model.selector, order), take(model.experts), model.available[order]
+            take_outputs(model.selector, order),
+            take(model.experts),
+            model.available[order],
+            top_k=model.top_k,
         )
 
     parameters, rest = eqx.partition(state.model, eqx.is_inexact_array)

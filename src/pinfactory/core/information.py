@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import logsumexp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Int, Key
 
-from .constraints import Prior
+from .constraints import Prior, member_sums
 from .families import Categorical, Family
 from .hierarchy import Decision
 
@@ -107,10 +107,15 @@ class StageMeter(eqx.Module):
         """Begin with nothing seen; `like` gives the shapes."""
         return cls(Prior.running(like, 1.0), jnp.zeros(like.batch_shape))
 
-    def update(self, posteriors: Family, weights: Float[Array, "n ..."]) -> "StageMeter":
-        """Take in n weighted posteriors."""
-        prior = self.prior.update(posteriors, weights)
-        seen = jnp.sum(weights * posteriors.entropy(), axis=0)
+    def update(
+        self,
+        posteriors: Family,
+        weights: Float[Array, "n ..."],
+        chosen: Int[Array, "n k"] | None = None,
+    ) -> "StageMeter":
+        """Take in n weighted posteriors; with `chosen` those of the experts with these numbers."""
+        prior = self.prior.update(posteriors, weights, chosen)
+        seen = member_sums(weights * posteriors.entropy(), chosen, self.entropy)
         entropy = jnp.where(
             prior.mass > 0,
             (self.prior.mass * self.entropy + seen) / jnp.where(prior.mass > 0, prior.mass, 1.0),
@@ -144,7 +149,7 @@ class Meter(eqx.Module):
         first = jax.tree.map(lambda leaf: leaf[0], like)
         overall = marginal(first)
         return cls(
-            tuple(StageMeter.start(stage) for stage in first.stages),
+            tuple(StageMeter.start(stage) for stage in first.outline),
             None if overall is None else StageMeter.start(overall),
         )
 
@@ -152,10 +157,11 @@ class Meter(eqx.Module):
         """Take in the decisions for n inputs, weighted if `weights` are given."""
         if weights is None:
             weights = jnp.ones(decision.answers.batch_shape[0])
+        chosen = (*(None for _ in decision.selections), decision.chosen)
         stages = tuple(
-            meter.update(posterior, weights.reshape(-1, *(1,) * (reach.ndim - 1)) * reach)
-            for meter, posterior, reach in zip(
-                self.stages, decision.stages, decision.reach, strict=True
+            meter.update(posterior, weights.reshape(-1, *(1,) * (reach.ndim - 1)) * reach, own)
+            for meter, posterior, reach, own in zip(
+                self.stages, decision.stages, decision.reach, chosen, strict=True
             )
         )
         if self.overall is None:
@@ -206,7 +212,8 @@ def estimate_information(
     """Estimate the true I(X;Y|M) and I(X;Y) of a batch for any family.
 
     Samples x, m ~ p(m|x) and y ~ p(y|x,m), and averages log p(y|x,m)/p(y|m) and log p(y|x)/p(y),
-    with p(y|m) and p(y) the mixtures over the batch.
+    with p(y|m) and p(y) the mixtures over the batch. Where only k experts were asked, m is one of
+    these.
 
     Parameters
     ----------
@@ -217,21 +224,26 @@ def estimate_information(
     n_samples
         Number of samples; the standard error falls with its square root.
     """
-    (selection,) = decision.selections
-    n, n_experts = selection.log_probs.shape
-    log_x_given_m = selection.log_probs - logsumexp(selection.log_probs, axis=0)
+    log_share, chosen = decision.log_responsibilities, decision.chosen
+    n, n_asked = log_share.shape
+    log_x_given_m = log_share - logsumexp(log_share, axis=0)
 
     def one(key: Key[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""]]:
         x_key, m_key, y_key = jax.random.split(key, 3)
         x = jax.random.randint(x_key, (), 0, n)
-        m = jax.random.categorical(m_key, selection.log_probs[x])
+        m = jax.random.categorical(m_key, log_share[x])
         answer: Family = jax.tree.map(lambda leaf: leaf[x, m], decision.answers)
         log_y = decision.answers.log_prob(answer.sample(y_key))
-        of_expert = log_y[x, m] - logsumexp(log_x_given_m[:, m] + log_y[:, m])
-        log_mixture = logsumexp(selection.log_probs + log_y, axis=1)
+        if chosen is None:
+            log_marginal = logsumexp(log_x_given_m[:, m] + log_y[:, m])
+        else:
+            same = jnp.where(chosen == chosen[x, m], log_share, -jnp.inf)
+            log_marginal = logsumexp(same + log_y) - logsumexp(same)
+        of_expert = log_y[x, m] - log_marginal
+        log_mixture = logsumexp(log_share + log_y, axis=1)
         return of_expert, log_mixture[x] - logsumexp(log_mixture) + jnp.log(float(n))
 
-    batch = max(1, 1_000_000 // (n * n_experts))
+    batch = max(1, 1_000_000 // (n * n_asked))
     ratios = jax.lax.map(one, jax.random.split(key, n_samples), batch_size=min(batch, n_samples))
     experts, overall = (
         Estimate(

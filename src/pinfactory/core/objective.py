@@ -39,6 +39,9 @@ def objective(
 ) -> Objective:
     """Return J with the exact expectation over experts (equations 6 and 7).
 
+    Where only k experts were asked, the expectation is over these with q(m|x) ∝ p(m|x); the
+    selector still pays KL(p(m|x) ‖ p(m)) over all.
+
     Parameters
     ----------
     decision
@@ -50,11 +53,10 @@ def objective(
     betas
         One β for every stage, from the outermost selector to the experts.
     """
+    families = decision.at_chosen([prior.family for prior in priors.stages])
     costs = [
-        jnp.sum(reach * posterior.kl(prior.family), axis=tuple(range(1, reach.ndim)))
-        for posterior, prior, reach in zip(
-            decision.stages, priors.stages, decision.reach, strict=True
-        )
+        jnp.sum(reach * posterior.kl(prior), axis=tuple(range(1, reach.ndim)))
+        for posterior, prior, reach in zip(decision.stages, families, decision.reach, strict=True)
     ]
     responsibilities = decision.responsibilities
     expected = jnp.sum(responsibilities * utility, axis=tuple(range(1, utility.ndim)))

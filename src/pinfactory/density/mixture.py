@@ -184,7 +184,7 @@ class Mixture(NamedTuple):
         for i in range(0, len(x), BLOCK):
             rows = x[i : i + BLOCK]
             length = min(padded_length(len(rows)), BLOCK)
-            columns = jnp.asarray(self.whitening.columns(rows, length))
+            columns = jax.device_put(self.whitening.columns(rows, length))
             answer = question(self.experts, self.hyper.beta_selector, columns)
             answers.append(np.asarray(answer, float)[..., : len(rows)])
         return np.concatenate(answers, axis=-1).T

@@ -3,6 +3,7 @@
 import itertools
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,7 +21,7 @@ from pinfactory.core.hierarchy import Decision, Hierarchy
 from pinfactory.environment import library_settings
 from pinfactory.tables import Rules
 
-from .table_learner import BLOCK, Inputs, TableLearner, select
+from .table_learner import Inputs, TableLearner, select
 
 # With fewer effective experts than this a division of labour has collapsed.
 COLLAPSED = 1.05
@@ -197,9 +198,9 @@ class Committee(TableLearner):
         """Put a question to the hierarchy, block by block, and join the answers."""
         blocks = []
         with library_settings():
-            for start in range(0, len(X), BLOCK):
-                block = self._standardised(X[start : start + BLOCK])
-                x = jnp.asarray(padded(block, min(padded_length(len(block)), BLOCK)))
+            for start in range(0, len(X), self._block):
+                block = self._standardised(X[start : start + self._block])
+                x = jax.device_put(padded(block, min(padded_length(len(block)), self._block)))
                 blocks.append((len(block), question(self._hierarchy(), x, *more)))
         lengths, answers = zip(*blocks, strict=True)
 
@@ -239,8 +240,14 @@ class Committee(TableLearner):
 
 @compiled
 def decide(hierarchy: Hierarchy, x: Inputs) -> Decision:
-    """Return p(m|x) and the answers of all experts, as if there were one level of selection."""
-    return jax.vmap(hierarchy)(x).flat
+    """Return p(m|x) and the answers of all experts, as if there were one level of selection.
+
+    Experts that are not asked (`top_k`) have probability zero.
+    """
+    if hierarchy.top_k is None:
+        return jax.vmap(hierarchy)(x).flat
+    everyone = replace(hierarchy, top_k=None)
+    return Decision((jax.vmap(hierarchy.select_asked)(x),), jax.vmap(everyone)(x).answers)
 
 
 @compiled
@@ -248,7 +255,7 @@ def ask_best(hierarchy: Hierarchy, x: Inputs) -> PyTree[Array]:
     """Return the answer of the most responsible expert; the others are not asked."""
 
     def one(x: Array) -> PyTree[Array]:
-        return hierarchy.last_expert(jnp.argmax(hierarchy.select_last(x).log_probs))(x)
+        return hierarchy.last_expert(hierarchy.best(x))(x)
 
     return jax.vmap(one)(x)
 
@@ -258,7 +265,7 @@ def ask_sampled(hierarchy: Hierarchy, x: Inputs, key: Key[Array, ""]) -> PyTree[
     """Return the answer of an expert drawn from p(m|x) for each input."""
 
     def one(x: Array, key: Array) -> PyTree[Array]:
-        return hierarchy.last_expert(hierarchy.select_last(x).sample(key))(x)
+        return hierarchy.last_expert(hierarchy.select_asked(x).sample(key))(x)
 
     return jax.vmap(one)(x, jax.random.split(key, len(x)))
 

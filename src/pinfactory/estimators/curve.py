@@ -311,7 +311,7 @@ def _judge(utility: Utility, states: State, data: Data) -> Judged:
 
     def one(hierarchy: Hierarchy) -> tuple[Decision, Family, dict[str, Array]]:
         decision = jax.vmap(hierarchy)(data.x)
-        share = decision.selections[0].probs
+        share = decision.responsibilities
         worth = jax.vmap(jax.vmap(utility, in_axes=(0, None)))(decision.answers, data.y)
         answer = jax.vmap(lambda answers, share: answers.merge(share))(decision.answers, share)
         bits = measure(decision)

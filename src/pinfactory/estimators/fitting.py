@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -187,7 +187,8 @@ class Trainer:
         n_experts, *below = sizes
         selector = partial(self.settings._selector, self.problem.n_features, n_experts)
         expert = partial(self._hierarchy, sizes=below) if below else self.problem.expert
-        return assemble(key, selector, expert, n_experts)
+        hierarchy = assemble(key, selector, expert, n_experts)
+        return replace(hierarchy, top_k=self.settings._top_k())
 
     def _priors(self, hierarchy: Hierarchy) -> Priors:
         leaves, structure = jax.tree.flatten(hierarchy)

@@ -1,7 +1,6 @@
 """`SpecialistMixture`: a density as a committee of experts on Gaussians."""
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -11,19 +10,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
-from sklearn.base import DensityMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import (
     _check_sample_weight,
-    check_array,
-    check_is_fitted,
     validate_data,
 )
 
 from pinfactory import density
 from pinfactory import settings as check
-from pinfactory.base import Learnable
 from pinfactory.callbacks import Callbacks, fingerprint
 from pinfactory.core.training import Callback, Chunk, Run, Trained, run_chunks
 from pinfactory.density import (
@@ -36,11 +31,10 @@ from pinfactory.density import (
     StreamedSamples,
     Whitening,
 )
-from pinfactory.environment import with_library_settings
 from pinfactory.persistence import register
-from pinfactory.tables import Encoding, as_frame
 
 from .chunked import as_chunks
+from .density_model import DensityModel
 from .table import Rows, distinct
 
 # Least and largest total weight of the samples, and largest β₂ times that.
@@ -49,7 +43,7 @@ MIN_WEIGHT, MAX_WEIGHT, MAX_EVIDENCE = 1e-12, 1e12, 1e15
 
 @register("SpecialistMixture")
 @dataclass(kw_only=True, eq=False, repr=False)
-class SpecialistMixture(DensityMixin, Learnable):
+class SpecialistMixture(DensityModel):
     """Estimate a density with one Gaussian for each expert, and a selector that assigns samples.
 
     Every expert is a Normal–Wishart distribution q_m(μ, Λ) over the mean and precision of a
@@ -275,106 +269,6 @@ class SpecialistMixture(DensityMixin, Learnable):
         """Fit, and return the index of the most responsible expert for each sample."""
         return self.fit(X, y, sample_weight).predict(X)
 
-    # ------------------------------------------------------------------------------- questions
-
-    @property
-    def weights_(self) -> np.ndarray:
-        """p(m), zero for experts that are not in use."""
-        check_is_fitted(self)
-        return self.state_.weights
-
-    @property
-    def means_(self) -> np.ndarray:
-        """E[μ] of every expert."""
-        check_is_fitted(self)
-        return self.state_.means
-
-    @property
-    def covariances_(self) -> np.ndarray:
-        """E[Λ]⁻¹ of every expert."""
-        check_is_fitted(self)
-        return self.state_.covariances
-
-    @property
-    def precisions_(self) -> np.ndarray:
-        """E[Λ] of every expert."""
-        check_is_fitted(self)
-        return np.linalg.inv(self.covariances_)
-
-    def responsibilities(self, X: Any) -> np.ndarray:
-        """Return p(m|x) ∝ p(m) exp(β₁ E_q[log N(x|μ, Λ⁻¹)]) (equation 3).
-
-        Missing values are integrated out of N(x|μ, Λ⁻¹).
-        """
-        logits = self._evaluate(Mixture.log_responsibilities, X)
-        probs = np.exp(logits - logits.max(axis=1, keepdims=True))
-        return probs / probs.sum(axis=1, keepdims=True)
-
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Return p(m|x): `responsibilities` under the name that scikit-learn has for it."""
-        return self.responsibilities(X)
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Return the index of the most responsible expert for each sample."""
-        return self._evaluate(Mixture.log_responsibilities, X).argmax(axis=1)
-
-    def free_energy(self, X: Any) -> np.ndarray:
-        """Return f(x, m) = E_q[log N(x|μ, Λ⁻¹)] − KL(q_m‖p₀)/(β₂ n_m), in nats.
-
-        KL(q_m‖p₀) counts once for an expert, and is divided among the n_m samples it is responsible
-        for. An expert that is not in use has −∞.
-        """
-        utility = self._evaluate(Mixture.utilities, X)
-        price = self.information_.per_expert * np.log(2.0) / self.beta_expert
-        return np.where(self.weights_ > 0, utility - price, -np.inf)
-
-    def score_samples(self, X: Any) -> np.ndarray:
-        """Return the log-density of each sample, in the units of X, missing values integrated out.
-
-        It is that of fewer numbers where values are missing: compare rows with the same ones known.
-        """
-        return self._evaluate(Mixture.log_density, X)
-
-    def surprise(self, X: Any) -> np.ndarray:
-        """Return by how many bits each sample is less likely than usual.
-
-        That is than the median of samples that are drawn from the density itself, of which the
-        same values are known: rows with and without gaps can be compared. The largest are the
-        outliers.
-        """
-        return self._evaluate(Mixture.surprise, X)
-
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return the mean log-density of the samples."""
-        return float(np.average(self.score_samples(X), weights=sample_weight))
-
-    def sample(self, n_samples: int = 1) -> tuple[np.ndarray, np.ndarray]:
-        """Draw samples from the density; return them and the experts they come from."""
-        check_is_fitted(self)
-        n_samples = check.integer("n_samples", n_samples, 1)
-        return self.state_.sample(n_samples, check_random_state(self.random_state))
-
-    def bic(self, X: Any) -> float:
-        """Return Bayes' information criterion on X; lower is better."""
-        scores = self.score_samples(X)
-        return float(np.log(len(scores)) * self._n_parameters() - 2.0 * scores.sum())
-
-    def aic(self, X: Any) -> float:
-        """Return Akaike's information criterion on X; lower is better."""
-        return float(2.0 * self._n_parameters() - 2.0 * self.score_samples(X).sum())
-
-    def plot_density(self, X: Any, **options: Any) -> Any:
-        """Draw the density; see `pinfactory.plotting.DensityDisplay.from_estimator`."""
-        from pinfactory.plotting import DensityDisplay
-
-        return DensityDisplay.from_estimator(self, X, **options)
-
-    def plot_partition(self, X: Any, **options: Any) -> Any:
-        """Draw who answers where; see `pinfactory.plotting.PartitionDisplay.from_estimator`."""
-        from pinfactory.plotting import PartitionDisplay
-
-        return PartitionDisplay.from_estimator(self, X, **options)
-
     # ----------------------------------------------------------------------------------- inside
 
     def _read(
@@ -426,36 +320,6 @@ class SpecialistMixture(DensityMixin, Learnable):
         mean = np.where(missing, 0.0, X).sum(axis=0) / np.maximum((~missing).sum(axis=0), 1)
         filled = np.column_stack([np.where(missing, mean, X), missing])
         return X, Rows(*density.canonical_order(filled, rows))
-
-    def _numbers(self, X: Any, *, reset: bool, ensure_min_samples: int = 1) -> np.ndarray:
-        """Return samples as numbers, with NaN for what is missing in a data frame."""
-        if as_frame(X) is None:
-            if reset:
-                self.__dict__.pop("encoding_", None)
-            elif hasattr(self, "encoding_") and not self.encoding_.is_plain:
-                raise ValueError(
-                    "SpecialistMixture was fitted on a data frame: `X` must be one with the "
-                    f"columns {', '.join(self.encoding_.names)}."
-                )
-            return validate_data(
-                self, X, reset=reset, dtype=np.float64, ensure_min_samples=ensure_min_samples
-            )
-        if reset:
-            self.encoding_: Encoding = Encoding.learn(X, keep_gaps=True)
-            self.feature_names_in_ = np.asarray(self.encoding_.names, object)
-            self.n_features_in_ = len(self.feature_names_in_)
-        elif not hasattr(self, "encoding_"):
-            return validate_data(self, X, reset=False, dtype=np.float64)
-        elif self.encoding_.is_plain:
-            # As everywhere in scikit-learn: the same columns in the same order.
-            validate_data(self, X, reset=False, skip_check_array=True)
-        numbers = self.encoding_.transform(X)
-        return check_array(
-            numbers,
-            estimator=self,
-            ensure_all_finite="allow-nan",
-            ensure_min_samples=ensure_min_samples,
-        )
 
     def _coordinates(self, X: np.ndarray, rows: Rows, known: Mixture | None) -> Whitening:
         """Return those of a mixture that is known, or those that fit the samples."""
@@ -523,18 +387,6 @@ class SpecialistMixture(DensityMixin, Learnable):
         total_utility = float(best.value) / np.asarray(best.statistics.mass, float).sum()
         self.lower_bound_ = total_utility - price / np.asarray(statistics.mass, float).sum()
         self.lower_bound_ += whitening.log_det
-
-    @with_library_settings
-    def _evaluate(
-        self, question: Callable[[Mixture, np.ndarray], np.ndarray], X: Any
-    ) -> np.ndarray:
-        check_is_fitted(self)
-        return question(self.state_, self._numbers(X, reset=False))
-
-    def _n_parameters(self) -> int:
-        """Count weights, means and covariances of the experts that are asked."""
-        d, active = self.means_.shape[1], int(np.sum(self.weights_ > 0))
-        return active * (1 + d + d * (d + 1) // 2) - 1
 
     def _untrained(self) -> Mixture:
         encoding = getattr(self, "encoding_", None)

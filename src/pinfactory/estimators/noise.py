@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from pinfactory.core.constraints import member_sums
 from pinfactory.core.families import Gaussian
 from pinfactory.core.gaussian_experts import WIDEST
 from pinfactory.core.hierarchy import Hierarchy
@@ -67,4 +68,9 @@ def _errors(hierarchy: Hierarchy, data: Data) -> tuple[Float[Array, "m d"], Floa
     assert isinstance(decision.answers, Gaussian)
     share = data.weight[:, None] * decision.responsibilities
     square = (decision.answers.mean - data.y[:, None, :]) ** 2
-    return jnp.einsum("nm,nmd->md", share, square), share.sum(axis=0)
+    if decision.chosen is None:
+        return jnp.einsum("nm,nmd->md", share, square), share.sum(axis=0)
+    none = jnp.zeros(decision.selections[0].log_probs.shape[1])
+    mass = member_sums(share, decision.chosen, none)
+    squares = jnp.zeros((len(none), square.shape[2]))
+    return member_sums(share[..., None] * square, decision.chosen, squares), mass

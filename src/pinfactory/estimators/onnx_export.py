@@ -131,6 +131,10 @@ def to_onnx(committee: Committee, path: str | Path) -> None:
         raise ValueError(
             f"`to_onnx` needs one level of selection, but got n_experts={committee.n_experts!r}."
         )
+    if hierarchy.top_k is not None:
+        raise ValueError(
+            f"`to_onnx` asks all experts: it needs top_k=None, but got {hierarchy.top_k}."
+        )
     x = graph.standardised(committee, "x")
     _shares(graph, committee, hierarchy, x)
     answers = _answers(graph, hierarchy, x)

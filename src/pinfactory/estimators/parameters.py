@@ -52,6 +52,11 @@ PARAMETERS = """n_experts : int or tuple of int, default=4
     expectation : {"exact", "sampled"}, default="exact"
         Whether a step takes the exact expectation over experts, or samples one expert for each
         input, as the paper does.
+    top_k : int, optional
+        How many experts are asked about each input, the most probable ones, in training and
+        prediction; their probabilities are renormalised. All of them if not given. What a step
+        costs then hardly grows with the number of experts. For one level of selection, prices
+        instead of budgets, and the exact expectation.
     momentum_selector, momentum_expert : float, default=0.99
         λ₂ and λ₁, the momenta of the running priors.
     max_iter : int, default=3000
@@ -126,6 +131,7 @@ class CommitteeSettings(Learnable):
     selector_bits: float | None = None
     expert_bits: float | None = None
     expectation: str = "exact"
+    top_k: int | None = None
     momentum_selector: float = 0.99
     momentum_expert: float = 0.99
     max_iter: int = 3000
@@ -187,6 +193,19 @@ class CommitteeSettings(Learnable):
         asked = self.n_experts
         levels = asked if isinstance(asked, tuple | list) and asked else (asked,)
         return tuple(check.integer("n_experts", number, 1) for number in levels)
+
+    def _top_k(self) -> int | None:
+        """Return how many experts are asked; None for all."""
+        if self.top_k is None:
+            return None
+        asked = check.integer("top_k", self.top_k, 1)
+        budgets = self.selector_bits is not None or self.expert_bits is not None
+        if len(self._sizes()) > 1 or budgets or self.expectation == "sampled":
+            raise ValueError(
+                "`top_k` must be None with several levels of selection, budgets in bits, or a "
+                f"sampled expectation, but got {self.top_k!r}."
+            )
+        return asked
 
     def _resources(self) -> tuple[Resource, Resource]:
         """Return where β₁ and β₂ come from; a budget's begins at what it would be without one."""

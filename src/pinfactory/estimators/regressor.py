@@ -40,7 +40,7 @@ from .linear_tree import grow
 from .noise import least_deviation, measure_errors, root_mean_square
 from .parameters import ATTRIBUTES, LIKELIHOODS, PARAMETERS
 from .table import RowNumbers, Rows, Table
-from .table_learner import BLOCK, unscaled
+from .table_learner import unscaled
 
 Routing = Literal["mixture", "best", "sampled"]
 
@@ -327,7 +327,7 @@ class SpecialistRegressor(RegressorMixin, Committee):
         if self.utility in LIKELIHOODS:
             return
         scale = self.target_scaler_.scale_
-        square, mass = measure_errors(self.state_.model, table, BLOCK)
+        square, mass = measure_errors(self.state_.model, table, self._block)
         if self._noise_mass is not None:
             steps = -(-len(table.x) // self._trainer().batch_size(len(table.x)))
             kept = self.momentum_expert**steps * self._noise_mass
@@ -365,7 +365,7 @@ class SpecialistRegressor(RegressorMixin, Committee):
         """Return the mean and deviation of the mixture of all experts."""
         decision = jax.vmap(hierarchy)(x).flat
         return jax.vmap(lambda answers, share: answers.merge(share))(
-            decision.answers, decision.selections[0].probs
+            decision.answers, decision.responsibilities
         )
 
 
@@ -378,7 +378,7 @@ def _log_likelihood_of_rows(
 ) -> Float[Array, " n"]:
     decision: Decision = jax.vmap(hierarchy)(data.x).flat
     log_y = expected_utilities(utility, decision.answers, data.y)
-    return logsumexp(decision.selections[0].log_probs + log_y, axis=1)
+    return logsumexp(decision.log_responsibilities + log_y, axis=1)
 
 
 def _error_of_rows(hierarchy: Hierarchy, data: Data) -> Float[Array, " n"]:

@@ -13,7 +13,7 @@ from pinfactory.tables import Column, Encoding
 from .committee import Committee
 from .conditions import level_codes
 from .explain import encoding_of, standard_answers
-from .table_learner import select
+from .table_learner import select_asked
 
 # Values of a number that are tried, first over its range and then around the nearest.
 GRID = 33
@@ -174,7 +174,7 @@ def attribute(committee: Committee, X: Any) -> Attributions:
     numbers = committee._numbers(X)
     encoding, x = encoding_of(committee), committee._standardised(numbers).astype(float)
     weight, bias = standard_answers(committee)
-    share = committee._ask_numbers(select, numbers)
+    share = committee._ask_numbers(select_asked, numbers)
     if is_classifier(committee):
         share = np.eye(share.shape[1])[share.argmax(axis=1)]
     else:
@@ -210,7 +210,7 @@ def explain_row(committee: Committee, X: Any) -> RowExplanation:
     numbers = committee._numbers(X)
     if len(numbers) != 1:
         raise ValueError(f"`X` must have one row, but has {len(numbers)}: give X[i : i + 1].")
-    share = committee._ask_numbers(select, numbers)[0]
+    share = committee._ask_numbers(select_asked, numbers)[0]
     expert = int(share.argmax())
     others = {int(m): float(share[m]) for m in np.argsort(-share)[1:] if share[m] > 0.01}
     if is_classifier(committee):
@@ -262,7 +262,7 @@ def nearest_change(
         places, column = encoding.places(index), encoding.columns[index]
         rows = np.tile(row, (len(values), 1))
         rows[:, places] = [column.code(value) for value in values]
-        return committee._ask_numbers(select, rows).argmax(axis=1)
+        return committee._ask_numbers(select_asked, rows).argmax(axis=1)
 
     for index, column in enumerate(encoding.columns):
         places = encoding.places(index)

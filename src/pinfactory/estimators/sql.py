@@ -23,6 +23,10 @@ def to_sql(committee: Committee, table: str) -> str:
         raise ValueError(
             f"`to_sql` needs one level of selection, but got n_experts={committee.n_experts!r}."
         )
+    if hierarchy.top_k is not None:
+        raise ValueError(
+            f"`to_sql` asks all experts: it needs top_k=None, but got {hierarchy.top_k}."
+        )
     tree = hierarchy.selector
     if not isinstance(tree, SoftTree):
         raise ValueError(f'`to_sql` needs selector="tree", but got {committee.selector!r}.')

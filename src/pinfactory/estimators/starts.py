@@ -40,7 +40,8 @@ def begin(hierarchy: Hierarchy, tree: LinearTree, n_leaves: int) -> Hierarchy:
     if isinstance(selector, networks.SoftTree):
         selector = _gates(selector, tree, n_used)
     if not isinstance(experts, Hierarchy):
-        return Hierarchy(selector, _experts(experts, tree.leaves(n_used)), available)
+        experts = _experts(experts, tree.leaves(n_used))
+        return Hierarchy(selector, experts, available, top_k=hierarchy.top_k)
     inner = [pick(experts, m) for m in range(n_experts)]
     for m in range(n_used):
         inner[m] = begin(inner[m], tree.branch(n_used, m), n_leaves)
@@ -79,7 +80,7 @@ def _gates(selector: networks.SoftTree, tree: LinearTree, n_leaves: int) -> netw
         weight[gate] = 0.0
         weight[gate, split.column], bias[gate] = sharpness, -sharpness * split.cut
     path = networks.split_paths([split.leaf for split in splits], len(selector.path))
-    return networks.SoftTree(*map(jnp.asarray, (weight, bias, path)))
+    return networks.SoftTree(*jax.device_put((weight, bias, path)))
 
 
 def _experts(experts: Any, leaves: Sequence[Node]) -> Any:
@@ -123,7 +124,7 @@ def _first(old: Array, new: np.ndarray) -> Array:
     """Replace the first entries."""
     changed = np.array(old)
     changed[: len(new)] = new
-    return jnp.asarray(changed)
+    return jax.device_put(changed)
 
 
 # --------------------------------------------------------------------- selectors that are taught

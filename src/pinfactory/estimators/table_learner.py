@@ -33,8 +33,8 @@ from .fitting import Problem, Replica, Trainer
 from .parameters import CommitteeSettings
 from .table import Rows, Table, distinct, without_outliers
 
-# Rows that are asked at once: bounds the memory of predictions on large tables.
-BLOCK = 8192
+# Rows that are asked at once, and those of many experts: bounds the memory of predictions.
+BLOCK, SMALLEST_BLOCK, MANY_EXPERTS = 8192, 128, 64
 # Enough rows to know the information of Gaussian answers to a few hundredths of a bit.
 MONTE_CARLO_ROWS = 512
 # Farther than this from the mean, in deviations, is as good as infinite: squares stay finite.
@@ -202,7 +202,7 @@ class TableLearner(CommitteeSettings):
         if not has_movable_outputs(state.model.selector):
             return state
         share = np.zeros(self.n_experts_)
-        for block in table.blocks(BLOCK):
+        for block in table.blocks(self._block):
             share += np.asarray(block.weight @ select(state.model, block.x), float)
         # Of several levels, the first is put in order.
         return order_by_share(state, share.reshape(len(state.model.available), -1).sum(axis=1))
@@ -218,6 +218,11 @@ class TableLearner(CommitteeSettings):
         self.state_, self.n_iter_ = pick(trained.run.state, 0), int(trained.run.step)
         self._measure(table)
 
+    @property
+    def _block(self) -> int:
+        """Rows that are asked at once, the fewer the more experts there are."""
+        return max(BLOCK * MANY_EXPERTS // max(MANY_EXPERTS, self.n_experts_), SMALLEST_BLOCK)
+
     def _set_n_experts(self, known: State[Hierarchy] | None) -> None:
         sizes = self._sizes()
         if known is not None and sizes != known.model.sizes:
@@ -231,7 +236,7 @@ class TableLearner(CommitteeSettings):
     def _measure(self, table: Table) -> None:
         """Measure the information processed on the training data."""
         hierarchy, meter = self.state_.model, None
-        for block in table.blocks(BLOCK):
+        for block in table.blocks(self._block):
             meter = feed_meter(meter, hierarchy, block.x, block.weight)
         assert meter is not None
         measured = read_meter(meter)
@@ -263,6 +268,12 @@ met = compiled(meet_budgets)
 def select(hierarchy: Hierarchy, x: Inputs) -> Float[Array, "n m"]:
     """Return p(m|x) of all experts."""
     return jax.vmap(hierarchy.select_last)(x).probs
+
+
+@compiled
+def select_asked(hierarchy: Hierarchy, x: Inputs) -> Float[Array, "n m"]:
+    """Return the share of every expert in the answers: p(m|x) of those that are asked."""
+    return jax.vmap(hierarchy.select_asked)(x).probs
 
 
 @compiled

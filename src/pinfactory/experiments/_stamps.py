@@ -22,7 +22,7 @@ def stamps(experiment: Experiment, settings: Any) -> dict[str, Mapping[str, Any]
     depends on all settings and on all that the experiment computes with.
     """
     code_of = cache(dependencies)  # pieces share most of their code, and its files do not change
-    found = {}
+    found: dict[str, Mapping[str, Any]] = {}
     for name, piece in experiment.pieces(settings).items():
         parts = _Parts()
         try:

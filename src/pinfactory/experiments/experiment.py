@@ -91,8 +91,8 @@ class Unused:
     def _refuse(self, *_: Any) -> Any:
         raise TypeError("a piece uses a setting that its experiment declares as unused")
 
-    __bool__ = __eq__ = __iter__ = __len__ = __index__ = __float__ = __str__ = _refuse  # type: ignore
-    __hash__ = None  # type: ignore
+    __bool__ = __eq__ = __iter__ = __len__ = __index__ = __float__ = __str__ = _refuse
+    __hash__ = None  # type: ignore[assignment]
 
 
 def without(settings: S, *names: str) -> S:

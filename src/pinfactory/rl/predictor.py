@@ -98,7 +98,7 @@ class Predictor:
             )
         if not np.isfinite(array).all():
             raise ValueError("An observation must be finite, but got NaN or infinity.")
-        return jnp.asarray(array.reshape(-1, math.prod(shape))), array.shape == shape
+        return jax.device_put(array.reshape(-1, math.prod(shape))), array.shape == shape
 
 
 @eqx.filter_jit

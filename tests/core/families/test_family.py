@@ -130,6 +130,21 @@ def test_merge_takes_weights_for_each_expert_or_for_all(maker):
         assert_close(pick(shared, m), merge(expert, weights[:, 0]))
 
 
+def test_groups_merge_as_their_members_alone_do(maker):
+    members = random_members(maker, 5, 2)
+    group = jnp.asarray([[0, 2], [2, 0], [3, 0], [0, 3], [2, 3]])
+    weights = jnp.asarray(np.random.default_rng(1).gamma(1.0, size=(5, 2)))
+    total = jnp.zeros(4).at[group].add(weights)
+    merged = members.merge_groups(weights / total[group], group, 4)
+    assert merged.batch_shape == (4,)
+    for m in (0, 2, 3):
+        own = group == m
+        alone = pick(members, own)
+        assert_close(pick(merged, m), merge(alone, weights[own] / total[m]))
+    # One that nobody asked has no members, but stays finite.
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(merged))
+
+
 def test_batches_of_answers_compare_with_one_prior_per_expert(maker):
     answers, priors = random_members(maker, 3, 2), random_members(maker, 2, seed=1)
     forward, backward = kl(answers, priors), kl(priors, answers)

@@ -16,6 +16,7 @@ _QUICK_RULES = tuple(name for name in ("8 linear experts", "Cubist") if not miss
 SMALLEST = {
     "chunked_density": {"rows": 20_000},
     "cluster_simulation": {"seeds": 1, "measured_tasks": 10, "measured_rows": 3000},
+    "compile_time": {"seeds": 1},
     "controls": {"seeds": 1, "data": ("circles", "Hitters")},
     "density_peers": {"seeds": 1, "sets": ("iris",), "n_folds": 2},
     "density_speed": {"seeds": 1, "rows": 3000, "repeats": 1},
@@ -23,6 +24,7 @@ SMALLEST = {
     "fit_speed": {"seeds": 1, "steps": 300, "loop_steps": 5},
     "large_tables": {"seeds": 1, "rows": (3000,), "n_experts": (2,)},
     "maml_speed": {"seeds": 1, "chunks": 2, "loop_steps": 1, "n_experts": (2,)},
+    "many_experts": {"seeds": 1, "experts": (1, 4), "asked": 1000},
     "meta_rl_variants": {
         "seeds": 1,
         "variants": ("GRU",),
@@ -46,6 +48,7 @@ SMALLEST = {
         "n_episodes": 4,
         "limit": 8192,
     },
+    "rooflines": {"seeds": 1, "seconds": 0.02},
     "rule_peers": {"seeds": 1, "tables": ("iris", "Hitters"), "methods": _QUICK_RULES},
     "sinusoid_peers": {"seeds": 1, "steps": 20, "rules": ("none",), "n_experts": (2,)},
     "sweep_speed": {"kinds": ("committees",), "trainings": 4, "steps": 20, "tasks": 20},

@@ -32,7 +32,7 @@ def test_aplr_answers_in_numbers_with_the_deviation_of_its_own_folds():
     pytest.importorskip("aplr")
     x, y = bent_line()
     y = y + np.random.default_rng(1).normal(size=len(y))
-    model = Aplr(False, 0).fit(x, y)
+    model = Aplr(False, 0, {"m": [100]}).fit(x, y)
     assert rule_peers._n_parts(model) == len(model.terms_) > 0
     deviation = np.sqrt(model.model_.get_cv_error())
     assert 0.7 < deviation < 1.5  # that of the noise is 1
@@ -44,7 +44,7 @@ def test_aplr_gives_probabilities_in_the_order_of_the_classes():
     pytest.importorskip("aplr")
     x, _ = bent_line()
     classes = np.array([30, 4, 200])[np.digitize(x[:, 0], [-0.3, 0.3])]
-    model = Aplr(True, 0).fit(x, classes)
+    model = Aplr(True, 0, {"m": [100]}).fit(x, classes)
     assert model.classes_.tolist() == [4, 30, 200]
     np.testing.assert_allclose(model.predict_proba(x).sum(axis=1), 1.0, rtol=1e-6)
     assert np.mean(model.predict(x) == classes) > 0.9

@@ -183,13 +183,11 @@ def solve(
     row_range = np.ptp(table, axis=1).max()
     log_space = bool(betas[..., 1].max() * row_range > _SAFE_EXPONENT)
     numbers = table.size + n_restarts * n_experts * sum(table.shape)
+    first = starts(table, weights, n_experts, n_restarts, seed)
+    tolerances = np.maximum([_ROUGH, 0.0], tolerance) * np.ptp(table)
     with jax.enable_x64(True):
         measured = _solve_grid(
-            jnp.asarray(table),
-            jnp.asarray(weights),
-            jnp.asarray(betas.reshape(-1, 2)),
-            jnp.asarray(starts(table, weights, n_experts, n_restarts, seed)),
-            jnp.asarray(np.maximum([_ROUGH, 0.0], tolerance) * np.ptp(table)),
+            *jax.device_put((table, weights, betas.reshape(-1, 2), first, tolerances)),
             jnp.asarray(max_iterations),
             log_space=log_space,
             batch_size=_batch_size(math.prod(grid), _BATCH_NUMBERS // numbers),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Integer, Key, Shaped
+from jaxtyping import Array, Float, Int, Integer, Key, Shaped
 
 if TYPE_CHECKING:
     from typing import Self
@@ -51,11 +51,36 @@ class Family(eqx.Module):
         the first.
         """
 
+    def merge_groups(
+        self, weights: Float[Array, "n k"], group: Int[Array, "n k"], n_groups: int
+    ) -> Self:
+        """Return `merge` for each group of posteriors; weights sum to one within a group.
+
+        A group that has none may get any finite member.
+        """
+        flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), self)
+        shares = (group.ravel()[:, None] == jnp.arange(n_groups)) * weights.ravel()[:, None]
+        shares = jnp.where(shares.sum(axis=0) > 0, shares, 1.0 / len(shares))
+        return jax.vmap(flat.merge, in_axes=1)(shares)
+
     def absorb(
         self, others: Self, weights: Float[Array, "n ..."], rate: Float[Array, "..."]
     ) -> Self:
         """Return the merger of p, which weighs 1 − `rate`, and n others, which weigh `rate`·w."""
-        pair = jax.tree.map(lambda *two: jnp.stack(two), self, others.merge(weights))
+        return self._absorb(others.merge(weights), rate)
+
+    def absorb_groups(
+        self,
+        others: Self,
+        weights: Float[Array, "n k"],
+        group: Int[Array, "n k"],
+        rate: Float[Array, " m"],
+    ) -> Self:
+        """Return `absorb` for each member, of those of the others that are of its group."""
+        return self._absorb(others.merge_groups(weights, group, len(rate)), rate)
+
+    def _absorb(self, other: Self, rate: Float[Array, "..."]) -> Self:
+        pair = jax.tree.map(lambda *two: jnp.stack(two), self, other)
         return pair.merge(jnp.stack([1.0 - rate, rate]))
 
 
@@ -67,6 +92,14 @@ def align(weights: Float[Array, "..."], ndim: int) -> Float[Array, "..."]:
 def excess(t: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """Return eᵗ − 1 − t, never negative: what a ratio of scales eᵗ costs in a KL divergence."""
     return jnp.expm1(t) - t
+
+
+def _group_sums(
+    weights: Float[Array, "n k"], group: Int[Array, "n k"], n_groups: int, values: Array
+) -> Float[Array, "m ..."]:
+    """Return weighted sums of values within groups."""
+    sums = jnp.zeros((n_groups, *values.shape[2:]), values.dtype)
+    return sums.at[group].add(align(weights, values.ndim) * values)
 
 
 class Categorical(Family):
@@ -115,6 +148,11 @@ class Categorical(Family):
 
     def merge(self, weights: Float[Array, "n ..."]) -> Self:
         return type(self).from_probs(self._mean(weights))
+
+    def merge_groups(
+        self, weights: Float[Array, "n k"], group: Int[Array, "n k"], n_groups: int
+    ) -> Self:
+        return type(self).from_probs(_group_sums(weights, group, n_groups, self.probs))
 
     def absorb(
         self, others: Self, weights: Float[Array, "n ..."], rate: Float[Array, "..."]
@@ -165,5 +203,18 @@ class Gaussian(Family):
         deviation = self.mean - centre
         offset = jnp.sum(w * deviation, axis=0)
         variance = jnp.sum(w * (self.scale**2 + (deviation - offset) ** 2), axis=0)
+        return self._of_moments(centre + offset, variance)
+
+    def merge_groups(
+        self, weights: Float[Array, "n k"], group: Int[Array, "n k"], n_groups: int
+    ) -> Self:
+        centre = _group_sums(weights, group, n_groups, self.mean)
+        deviation = self.mean - centre[group]
+        offset = _group_sums(weights, group, n_groups, deviation)
+        square = self.scale**2 + (deviation - offset[group]) ** 2
+        return self._of_moments(centre + offset, _group_sums(weights, group, n_groups, square))
+
+    @classmethod
+    def _of_moments(cls, mean: Float[Array, "..."], variance: Float[Array, "..."]) -> Self:
         floor = jnp.finfo(variance.dtype).tiny
-        return type(self)(centre + offset, 0.5 * jnp.log(jnp.maximum(variance, floor)))
+        return cls(mean, 0.5 * jnp.log(jnp.maximum(variance, floor)))

@@ -17,10 +17,12 @@ class Aplr(BaseEstimator):
         Whether targets are classes.
     seed
         Of its folds.
+    grid
+        What the tuner compares; its own grid by default.
     """
 
-    def __init__(self, classify: bool, seed: int) -> None:
-        self.classify, self.seed = classify, seed
+    def __init__(self, classify: bool, seed: int, grid: dict[str, list[Any]] | None = None) -> None:
+        self.classify, self.seed, self.grid = classify, seed, grid
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -31,8 +33,9 @@ class Aplr(BaseEstimator):
         """Fit to numbers; classes are told as strings."""
         from aplr import APLRTuner
 
+        grid = self.grid or APLRTuner().parameters
         fixed = {"random_state": [self.seed], "n_jobs": [1]}
-        tuner = APLRTuner(APLRTuner().parameters | fixed, is_regressor=not self.classify)
+        tuner = APLRTuner(grid | fixed, is_regressor=not self.classify)
         if self.classify:
             self.classes_, y = np.unique(y, return_inverse=True)
         tuner.fit(X, [str(number) for number in y] if self.classify else y)

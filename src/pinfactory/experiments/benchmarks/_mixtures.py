@@ -2,6 +2,7 @@
 
 All are p(y|x) = Σₘ p(m|x) p(y|x, m). `GradientMixture` climbs the likelihood by Adam, with or
 without the load-balancing loss of switch transformers (Fedus, Zoph & Shazeer 2022, equation 4).
+`DenseNetwork` is what remains without experts.
 `EMMixture` is the hierarchical mixture of Jordan & Jacobs (1994) with its own algorithm.
 """
 
@@ -43,6 +44,7 @@ class Mixture(BaseEstimator):
     def fit(self, X: np.ndarray, y: np.ndarray) -> "Mixture":
         """Learn gates and experts."""
         self.inputs_ = StandardScaler().fit(X)
+        target: np.ndarray
         if self.classify:
             self.classes_, target = np.unique(y, return_inverse=True)
         else:
@@ -114,6 +116,19 @@ class _Weights(eqx.Module):
         return jnp.einsum("ni,mik->nmk", x, self.expert)
 
 
+class _Network(eqx.Module):
+    """The same of one expert that is a network."""
+
+    network: networks.Network
+    log_deviation: Float[Array, " 1"]
+
+    def gates(self, x: Float[Array, "n inputs"]) -> Float[Array, "n 1"]:
+        return jnp.zeros((len(x), 1))
+
+    def answers(self, x: Float[Array, "n inputs"]) -> Float[Array, "n 1 outputs"]:
+        return jax.vmap(self.network)(x)[:, None]
+
+
 class GradientMixture(Mixture):
     """A softmax mixture with the network of a committee's selector, trained by Adam.
 
@@ -132,14 +147,17 @@ class GradientMixture(Mixture):
         super().__init__(n_experts, classify, seed)
         self.balance = balance
 
-    def _learn(self, x: np.ndarray, target: np.ndarray) -> None:
-        gate, expert, rows = jax.random.split(jax.random.key(self.seed), 3)
-        n_outputs = len(self.classes_) if self.classify else 1
-        weights = _Weights(
-            networks.mlp(x.shape[1], self.n_experts, (10, 10), networks.tanh, key=gate),
-            0.1 * jax.random.normal(expert, (self.n_experts, x.shape[1], n_outputs)),
+    def _start(self, n_columns: int, n_outputs: int, key: Array) -> _Weights | _Network:
+        gate, expert = jax.random.split(key)
+        return _Weights(
+            networks.mlp(n_columns, self.n_experts, (10, 10), networks.tanh, key=gate),
+            0.1 * jax.random.normal(expert, (self.n_experts, n_columns, n_outputs)),
             jnp.zeros(self.n_experts),
         )
+
+    def _learn(self, x: np.ndarray, target: np.ndarray) -> None:
+        start, rows = jax.random.split(jax.random.key(self.seed))
+        weights = self._start(x.shape[1], len(self.classes_) if self.classify else 1, start)
         held = np.random.default_rng(self.seed).random(len(x)) < 0.1
         judged, learned = (
             (jnp.asarray(x[part]), jnp.asarray(target[part])) for part in (held, ~held)
@@ -163,6 +181,23 @@ class GradientMixture(Mixture):
         return np.asarray(answers, float), np.asarray(deviations, float)
 
 
+class DenseNetwork(GradientMixture):
+    """One network with a hidden layer, with as many weights as a mixture, trained the same way.
+
+    Parameters
+    ----------
+    n_experts, classify, seed
+        As of the mixture.
+    """
+
+    def _start(self, n_columns: int, n_outputs: int, key: Array) -> _Network:
+        mixture = eqx.filter(super()._start(n_columns, n_outputs, key), eqx.is_inexact_array)
+        n_weights = sum(leaf.size for leaf in jax.tree.leaves(mixture))
+        width = round((n_weights - n_outputs - 1) / (n_columns + 1 + n_outputs))
+        network = networks.mlp(n_columns, n_outputs, (width,), networks.tanh, key=key)
+        return _Network(network, jnp.zeros(1))
+
+
 _ADAM = optax.adam(3e-3)
 _STEPS, _BATCH = 250, 128
 _Rows = tuple[Array, Array]
@@ -170,8 +205,8 @@ _Rows = tuple[Array, Array]
 
 @eqx.filter_jit
 def _train(
-    weights: _Weights, state: optax.OptState, rows: _Rows, balance: float, key: Array
-) -> tuple[_Weights, optax.OptState]:
+    weights: _Weights | _Network, state: optax.OptState, rows: _Rows, balance: float, key: Array
+) -> tuple[_Weights | _Network, optax.OptState]:
     arrays, static = eqx.partition(weights, eqx.is_array)
 
     def step(carry: Any, key: Array) -> tuple[Any, None]:
@@ -187,7 +222,7 @@ def _train(
 
 
 @eqx.filter_jit
-def _loss(weights: _Weights, rows: _Rows, balance: float) -> Float[Array, ""]:
+def _loss(weights: _Weights | _Network, rows: _Rows, balance: float) -> Float[Array, ""]:
     x, target = rows
     log_gates, answers = weights.gates(x), weights.answers(x)
     if jnp.issubdtype(target.dtype, jnp.integer):

