@@ -14,9 +14,8 @@ def test_arrows_point_one_way():
 
 def test_what_should_exist_once_does():
     counts = {name: len(places) for name, places in structure.counts().items()}
-    # One step for every loss, one for policies and critics with an optimiser each, and that of a
-    # plain mixture which is measured beside ours and must share nothing with it.
-    assert counts["gradient steps"] == 3
+    # One step for every loss, and one for policies and critics with an optimiser each.
+    assert counts["gradient steps"] == 2
     # Of a learner, of an agent, and of an agent for families of tasks.
     assert counts["states with an optimiser"] == 3
     assert counts["information classes"] == 1

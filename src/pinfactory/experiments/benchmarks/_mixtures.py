@@ -12,7 +12,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array, Float
 from scipy.special import expit, logsumexp
 from sklearn.base import BaseEstimator
@@ -20,6 +19,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 from pinfactory import networks
+from pinfactory.core.learning import Learner, State
 
 _LEAST_DEVIATION = 0.01  # of standardised targets: an expert must not win by a spike
 _PENALTY = 1.0  # of squared weights, as ridge and logistic regression have it by default
@@ -162,14 +162,13 @@ class GradientMixture(Mixture):
         judged, learned = (
             (jnp.asarray(x[part]), jnp.asarray(target[part])) for part in (held, ~held)
         )
-        state = _ADAM.init(eqx.filter(weights, eqx.is_array))
-        best = (np.inf, weights)
+        learner = Learner(_BalancedLikelihood(self.balance))
+        state = learner.init(weights, learning_rate=3e-3)
+        lowest = np.inf
         for key in jax.random.split(rows, 20):
-            weights, state = _train(weights, state, learned, self.balance, key)
-            best = min(
-                best, (float(_loss(weights, judged, 0.0)), weights), key=lambda pair: pair[0]
-            )
-        self.weights_ = best[1]
+            state = _train(learner, state, learned, key)
+            if (loss := float(_loss(state.model, judged, 0.0))) < lowest:
+                lowest, self.weights_ = loss, state.model
 
     def _log_gates(self, x: np.ndarray) -> np.ndarray:
         return np.asarray(self.weights_.gates(jnp.asarray(x)), float)
@@ -198,27 +197,33 @@ class DenseNetwork(GradientMixture):
         return _Network(network, jnp.zeros(1))
 
 
-_ADAM = optax.adam(3e-3)
 _STEPS, _BATCH = 250, 128
 _Rows = tuple[Array, Array]
 
 
-@eqx.filter_jit
-def _train(
-    weights: _Weights | _Network, state: optax.OptState, rows: _Rows, balance: float, key: Array
-) -> tuple[_Weights | _Network, optax.OptState]:
-    arrays, static = eqx.partition(weights, eqx.is_array)
+class _BalancedLikelihood(eqx.Module):
+    """The loss of `GradientMixture`."""
 
-    def step(carry: Any, key: Array) -> tuple[Any, None]:
-        arrays, state = carry
+    balance: float = eqx.field(static=True)
+
+    def __call__(
+        self, model: _Weights | _Network, state: State, batch: _Rows, key: Array
+    ) -> tuple[Float[Array, ""], tuple[None, None]]:
+        return _loss(model, batch, self.balance), (None, None)
+
+
+@eqx.filter_jit
+def _train(learner: Learner, state: State, rows: _Rows, key: Array) -> State:
+    arrays, static = eqx.partition(state, eqx.is_array)
+
+    def step(arrays: Any, key: Array) -> tuple[Any, None]:
         chosen = jax.random.randint(key, (_BATCH,), 0, len(rows[0]))
         batch = (rows[0][chosen], rows[1][chosen])
-        gradient = jax.grad(lambda a: _loss(eqx.combine(a, static), batch, balance))(arrays)
-        updates, state = _ADAM.update(gradient, state)
-        return (optax.apply_updates(arrays, updates), state), None
+        new, _ = learner.step(key, eqx.combine(arrays, static), batch)
+        return eqx.filter(new, eqx.is_array), None
 
-    (arrays, state), _ = jax.lax.scan(step, (arrays, state), jax.random.split(key, _STEPS))
-    return eqx.combine(arrays, static), state
+    arrays, _ = jax.lax.scan(step, arrays, jax.random.split(key, _STEPS))
+    return eqx.combine(arrays, static)
 
 
 @eqx.filter_jit
