@@ -3,6 +3,7 @@
 import gc
 import os
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
 # Tests compile much and compute little: programs that compile fast beat fast programs. Those cut
@@ -12,6 +13,9 @@ os.environ.setdefault(
     "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
     " --xla_cpu_parallel_codegen_split_count=1",
 )
+if tuple(map(int, version("jax").split(".")[:2])) >= (0, 12):  # which ends at unknown flags
+    known = os.environ["XLA_FLAGS"].replace("--xla_cpu_use_fusion_emitters=false", "")
+    os.environ["XLA_FLAGS"] = known
 # Workers, the processes they start and the next run share what one has compiled.
 os.environ.setdefault(
     "PINFACTORY_COMPILATION_CACHE",

@@ -226,6 +226,12 @@ def time_limit(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGPROF, before)
 
 
+def limit_memory() -> None:
+    """Let the process have so much memory that others do not suffer if a file asks for more."""
+    most = 4 * MOST_MEGABYTES * 2**20
+    resource.setrlimit(resource.RLIMIT_DATA, (most, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+
+
 def fuzz(kind: str, content: bytes, seeds: range) -> Iterator[tuple[int, Outcome]]:
     """Yield the outcome of every seed's altered file."""
     with tempfile.TemporaryDirectory() as folder:
@@ -247,6 +253,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="seed of the first file")
     parser.add_argument("--record", type=Path, help="folder for the counts as a result")
     args = parser.parse_args()
+    limit_memory()
     n_faults = 0
     for kind in args.kinds:
         content = (args.folder / f"{kind}.pin").read_bytes()

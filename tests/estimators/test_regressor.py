@@ -302,3 +302,13 @@ def test_the_number_of_outputs_stays(committee):
 def test_a_constant_target_is_learned():
     constant = quick(max_iter=400).fit(X, np.full(60, 7.0))
     np.testing.assert_allclose(constant.predict(X), 7.0, atol=0.2)
+
+
+def test_answers_in_the_largest_units_are_finite():
+    model = SpecialistRegressor(2, max_iter=1, n_init=1, random_state=0)
+    X = np.linspace(-1.0, 1.0, 20)[:, None]
+    model.fit(X, X[:, 0])
+    # As a file can have it: means of a few units overflow.
+    model.target_scaler_.scale_ = np.array([1e308])
+    for answer in (*model.predict(1e6 * X, return_std=True), model.expert_predict(1e6 * X, 0)):
+        assert np.isfinite(answer).all()

@@ -24,7 +24,7 @@ NUMPY_VALUES = st.sampled_from(
         *(np.str_("é"), np.array(["no", "yes"]), np.array(["a", (1, 2), None], object)),
         *(np.array([0.1, math.nan, -math.inf]), np.array(5), np.array([2**64 - 1], np.uint64)),
         *(np.array(["2020-01-01", "NaT"], "M8[D]"), np.array([3], ">m8[25s]").astype("m8[25s]")),
-        *(np.datetime64("2020-01-01T10", "ns"), np.timedelta64(-5, "h"), np.datetime64("NaT")),
+        *(np.datetime64("2020-01-01T10", "ns"), np.timedelta64(-5, "h"), np.datetime64("NaT", "s")),
         *(np.array([["a", "b"]], dtype="<U7"), np.array([True, False]), np.zeros((0, 2))),
     ]
 )

@@ -14,6 +14,7 @@ from pinfactory.core.batches import padded_length
 from pinfactory.core.compiling import bounded
 from pinfactory.core.families import NormalWishart
 from pinfactory.core.information import BITS_PER_NAT, Information
+from pinfactory.networks import reserve
 
 from . import marginals
 from .ascent import Ascent
@@ -141,6 +142,8 @@ class Mixture(NamedTuple):
     @classmethod
     def zeros(cls, n_experts: int, d: int) -> "Mixture":
         """Return a mixture of the right shapes that has learned nothing."""
+        # Posteriors, statistics, prior and whitening.
+        reserve(2 * n_experts + 2, d * d + d + 2)
 
         def family(*batch: int) -> NormalWishart:
             shapes = {"mean": (d,), "scale_cholesky": (d, d), "df": (), "strength": ()}

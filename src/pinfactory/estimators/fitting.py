@@ -21,6 +21,7 @@ from pinfactory.core.devices import current_mesh, share_rows
 from pinfactory.core.hierarchy import Decision, Expert, Hierarchy, assemble, stack, zeros_like
 from pinfactory.core.learning import CommitteeLoss, Data, Learner, State, Utility
 from pinfactory.core.training import Run, Trained
+from pinfactory.networks import reserve
 
 from .budgets import meet_budgets
 from .linear_tree import LinearTree
@@ -148,10 +149,9 @@ class Trainer:
             key = jax.random.key(replica.seed)
             if len(sizes) > 1:
                 return self._hierarchy(key, sizes)
-            # The networks first: they are refused where a file asks for too many.
-            hierarchy = self._hierarchy(key, (most,))
+            reserve(most)
             available = jax.device_put(np.arange(most) < replica.n_experts)
-            return eqx.tree_at(lambda h: h.available, hierarchy, available)
+            return eqx.tree_at(lambda h: h.available, self._hierarchy(key, (most,)), available)
 
         return self.initial_states(list(map(untrained, replicas)), replicas)
 

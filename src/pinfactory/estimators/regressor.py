@@ -179,15 +179,14 @@ class SpecialistRegressor(RegressorMixin, Committee):
         ndarray of shape (n_samples,) or (n_samples, n_outputs), or two of them
         """
         answer = self._routed(X, routing)
-        mean = self._shaped(answer.mean * self.target_scaler_.scale_ + self.target_scaler_.mean_)
+        mean = self._in_units(answer.mean)
         if not return_std:
             return mean
-        return mean, self._shaped(np.exp(answer.log_scale) * self.target_scaler_.scale_)
+        return mean, self._in_units(np.exp(answer.log_scale), origin=0.0)
 
     def expert_predict(self, X: Any, expert: int) -> np.ndarray:
         """Return the expected value in the opinion of one expert."""
-        mean = self._ask_expert(X, expert).mean
-        return self._shaped(mean * self.target_scaler_.scale_ + self.target_scaler_.mean_)
+        return self._in_units(self._ask_expert(X, expert).mean)
 
     def score_samples(self, X: Any, y: Any = None) -> np.ndarray:
         """Return log p(y|x), the log-likelihood of every target under the whole committee.
@@ -242,7 +241,7 @@ class SpecialistRegressor(RegressorMixin, Committee):
         if self.utility == "student_t":
             noise = random.standard_t(utilities.DEGREES, answer.mean.shape) / T_DEVIATION
         value = answer.mean + noise * np.exp(answer.log_scale)
-        return self._shaped(value * self.target_scaler_.scale_ + self.target_scaler_.mean_)
+        return self._in_units(value)
 
     def _density(self, answers: Any) -> Any:
         """Return the densities of answers to standardised targets."""
@@ -336,6 +335,14 @@ class SpecialistRegressor(RegressorMixin, Committee):
             mass += kept
         self.noise_: np.ndarray = root_mean_square(square, mass) * scale
         self._noise_mass = mass
+
+    @np.errstate(over="ignore")
+    def _in_units(self, values: np.ndarray, origin: Any = None) -> np.ndarray:
+        """Return standardised values in the units of the targets, as far as numbers go."""
+        origin = self.target_scaler_.mean_ if origin is None else origin
+        largest = np.finfo(np.float64).max
+        own = np.asarray(values, np.float64) * self.target_scaler_.scale_ + origin
+        return self._shaped(np.clip(own, -largest, largest))
 
     def _shaped(self, values: np.ndarray) -> np.ndarray:
         return values[:, 0] if self._one_output else values
