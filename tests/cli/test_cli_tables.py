@@ -120,6 +120,7 @@ def test_explain_prints_rules_a_row_and_what_was_done(fitted, capsys):
         (["explain", "model.pin", "--row", "1"], "pinfactory explain model.pin DATA.csv --row 1"),
         (["explain", "model.pin", "shifts.csv", "--row", "900"], "from 0 to 299, but got 900"),
         (["compare", "shifts.csv", "--target", "wage", "--folds", "1"], "--folds must be"),
+        (["compare", "shifts.csv", "--target", "wage", "--jobs", "0"], "--jobs must be"),
         (["curve", "shifts.csv", "--target", "wage", "--points", "1"], "--points must be"),
         (["density", "shifts.csv", "--without", "no"], "has no column 'no'"),
     ],
@@ -144,6 +145,13 @@ def test_compare_curve_and_density(tmp_path, monkeypatch, capsys):
     assert found["committee"]["score"] > found["one line"]["score"] + 0.1
     assert found["committee"]["rules"] >= 2
     assert found["one line"]["rules"] is None
+    arguments = ["compare", data, "--target", "wage", "--folds", "2", "--json", "--jobs", "2"]
+    assert main(arguments) == 0
+    shared = json.loads(capsys.readouterr().out)
+    assert shared.keys() == found.keys()
+    for name, told in found.items():
+        assert shared[name]["score"] == pytest.approx(told["score"], abs=1e-3)
+        assert shared[name]["terms"] == told["terms"]
     assert main(["curve", data, "--target", "wage", "--points", "3", "--json"]) == 0
     points = json.loads(capsys.readouterr().out)["points"]
     assert points[0]["information_selector"] < points[-1]["information_selector"]

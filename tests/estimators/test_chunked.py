@@ -122,29 +122,44 @@ def test_what_chunks_do_not_offer_is_refused(frame, tmp_path):
 
 MEASURED = """
 import resource, sys, warnings
+from pathlib import Path
 import numpy as np
+import pandas as pd
 from pinfactory import SpecialistMixture
 from pinfactory.density import streaming
 from pinfactory.estimators.chunked import LocalChunks
 warnings.simplefilter("ignore")
 streaming.MOST_BYTES = 2**20
+folder = Path(sys.argv[1])
 
 def rows(n):
     return (np.random.default_rng(i).random((32_768, 8)) for i in range(n))
 
-def peak_of_fit(n):
+def generated(n):
+    return LocalChunks(next(rows(1))[:5], lambda: rows(n))
+
+def parquet(n):
+    parts = folder / str(n)
+    parts.mkdir()
+    for i, part in enumerate(rows(n)):
+        pd.DataFrame(part, columns=list("abcdefgh")).to_parquet(parts / f"{i}.parquet")
+    return parts
+
+def peak_of_fit(source):
     mixture = SpecialistMixture(3, max_iter=1, tol=0.0, neglect=False, random_state=0)
-    mixture.fit(LocalChunks(next(rows(1))[:5], lambda: rows(n)))
+    mixture.fit(source)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
-print(-peak_of_fit(8) + peak_of_fit(120))
+few, many = map({"generated": generated, "parquet": parquet}[sys.argv[2]], (8, 120))
+print(-peak_of_fit(few) + peak_of_fit(many))
 """
 
 
 @pytest.mark.slow
-def test_memory_does_not_grow_with_the_number_of_rows():
-    command = [sys.executable, "-c", MEASURED]
-    told = subprocess.run(command, capture_output=True, text=True, check=True)
+@pytest.mark.parametrize("source", ["generated", "parquet"])
+def test_memory_does_not_grow_with_the_number_of_rows(source, tmp_path):
+    command = [sys.executable, "-c", MEASURED, str(tmp_path), source]
+    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
     grown = int(told.stdout) * (1024 if sys.platform == "linux" else 1)
     # 112 chunks more are 235 MB of numbers.
     assert grown < 60 * 2**20

@@ -1,12 +1,19 @@
 """The command `pinfactory compare`."""
 
-from typing import Any
+from typing import Annotated, Any
+
+import tyro
 
 from .fit import make_committee
 from .tables import Count, Table, Task, print_json, print_table
 
 
-def compare(table: Table, folds: Count = 5) -> int:
+def compare(
+    table: Table,
+    folds: Count = 5,
+    jobs: Annotated[int | None, tyro.conf.arg(metavar="N")] = None,
+    scheduler: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS")] = None,
+) -> int:
     """Compare committees with other models of a table, by cross-validation.
 
     A line, a decision tree with as many leaves as there are experts, boosting, and if they are
@@ -16,11 +23,25 @@ def compare(table: Table, folds: Count = 5) -> int:
     ----------
     folds
         Parts that the rows are divided into.
+    jobs
+        Processes that share the folds; by default they run one after the other.
+    scheduler
+        A Dask scheduler whose workers share them, such as tcp://10.0.0.1:8786.
     """
     if folds < 2:
         raise ValueError(f"--folds must be at least 2, but got {folds}")
+    if jobs is not None and (jobs < 1 or scheduler is not None):
+        raise ValueError(f"--jobs must be at least 1, and is not for --scheduler, but got {jobs}")
     task = table.task()
-    found = cross_validate(task, table.experts, folds, table.seed, progress=not table.json)
+    found = cross_validate(
+        task,
+        table.experts,
+        folds,
+        table.seed,
+        jobs=jobs,
+        scheduler=scheduler,
+        progress=not table.json,
+    )
     if table.json:
         print_json(found)
         return 0
@@ -40,50 +61,77 @@ def compare(table: Table, folds: Count = 5) -> int:
 
 
 def cross_validate(
-    task: Task, experts: int, folds: int, seed: int, *, progress: bool
+    task: Task,
+    experts: int,
+    folds: int,
+    seed: int,
+    *,
+    jobs: int | None = None,
+    scheduler: str | None = None,
+    progress: bool = False,
 ) -> dict[str, dict[str, Any]]:
-    """Return the mean of every model over all folds."""
-    import time
+    """Return the mean of every model over all folds; without jobs or scheduler they run here."""
+    from functools import partial
 
     import numpy as np
+
+    from pinfactory.report import COMMITTEE
+    from pinfactory.sweep import sweep
+    from pinfactory.sweep.futures import IN_PROCESS
+
+    judged = sweep(
+        partial(judge_fold, task.frame, task.y, task.classify, experts, folds, seed),
+        {"fold": range(folds)},
+        jobs=jobs,
+        scheduler=IN_PROCESS if jobs is None and scheduler is None else scheduler,
+        verbose=progress,
+    )
+    own = {name: float(np.mean([told[name] for told in judged])) for name in ("bits", "rules")}
+
+    def mean(name: str, number: str) -> float:
+        return float(np.mean([told["models"][name][number] for told in judged]))
+
+    return {
+        name: {
+            "score": mean(name, "score"),
+            "spread": float(np.std([told["models"][name]["score"] for told in judged])),
+            "error": mean(name, "error"),
+            "terms": mean(name, "terms"),
+            "seconds": mean(name, "seconds"),
+            "bits": own["bits"] if name == COMMITTEE else None,
+            "rules": own["rules"] if name == COMMITTEE else None,
+        }
+        for name in judged[0]["models"]
+    }
+
+
+def judge_fold(
+    frame: Any, y: Any, classify: bool, experts: int, folds: int, seed: int, *, fold: int
+) -> dict[str, Any]:
+    """Return what each model makes of the rows of a fold, learned from all others."""
+    import time
+
     from sklearn.model_selection import KFold, StratifiedKFold
-    from tqdm.auto import tqdm
 
     from pinfactory.report import COMMITTEE, judge, judge_peer, peers
 
-    enough = task.classify and task.y.value_counts().min() >= folds
+    enough = classify and y.value_counts().min() >= folds
     splits = (StratifiedKFold if enough else KFold)(folds, shuffle=True, random_state=seed)
-    results: dict[str, list[Any]] = {}
-    information = []
-    names = [COMMITTEE, *peers(task.classify, seed, 2)]
-    with tqdm(total=folds * len(names), disable=not progress, desc="compare") as bar:
-        for rows, others in splits.split(task.frame, task.y if enough else None):
-            frame, y = task.frame.iloc[rows], task.y.iloc[rows]
-            start, truth = time.process_time(), task.y.iloc[others].to_numpy()
-            ours = make_committee(task.classify, experts, None, seed, verbose=False).fit(frame, y)
-            seconds = time.process_time() - start
-            classes = ours.classes_ if task.classify else None
-            held_out = task.frame.iloc[others]
-            results.setdefault(COMMITTEE, []).append(
-                judge(COMMITTEE, ours, classes, held_out, truth, seconds)
-            )
-            information.append((ours.information_.selector, len(ours.rules())))
-            bar.update()
-            for name, make in peers(task.classify, seed, len(ours.rules())).items():
-                learned = frame, y.to_numpy()
-                told = judge_peer(name, make, classes, learned, (held_out, truth))
-                results.setdefault(name, []).append(told)
-                bar.update()
-    bits, rules = np.mean(information, axis=0)
+    rows, others = list(splits.split(frame, y if enough else None))[fold]
+    learned, held_out = frame.iloc[rows], frame.iloc[others]
+    start, truth = time.process_time(), y.iloc[others].to_numpy()
+    ours = make_committee(classify, experts, None, seed, verbose=False).fit(learned, y.iloc[rows])
+    seconds = time.process_time() - start
+    classes, n_rules = ours.classes_ if classify else None, len(ours.rules())
+    found = [judge(COMMITTEE, ours, classes, held_out, truth, seconds)]
+    for name, make in peers(classify, seed, n_rules).items():
+        known = (learned, y.iloc[rows].to_numpy())
+        found.append(judge_peer(name, make, classes, known, (held_out, truth)))
     return {
-        name: {
-            "score": float(np.mean([j.score for j in told])),
-            "spread": float(np.std([j.score for j in told])),
-            "error": float(np.mean([j.error for j in told])),
-            "terms": float(np.mean([j.terms for j in told])),
-            "seconds": float(np.mean([j.seconds for j in told])),
-            "bits": float(bits) if name == COMMITTEE else None,
-            "rules": float(rules) if name == COMMITTEE else None,
-        }
-        for name, told in results.items()
+        "bits": float(ours.information_.selector),
+        "rules": n_rules,
+        "models": {
+            one.name: {n: float(getattr(one, n)) for n in ("score", "error", "terms", "seconds")}
+            for one in found
+        },
     }

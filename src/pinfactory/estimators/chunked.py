@@ -134,15 +134,29 @@ def _mapped(X: np.memmap) -> LocalChunks:
 
 
 def _arrow(data: Any) -> LocalChunks:
-    # Little is read ahead: by default several files at a time are held in memory.
-    options = {"batch_size": CHUNK, "batch_readahead": 2, "fragment_readahead": 1}
-
     def read() -> Iterator[np.ndarray]:
-        for batch in data.to_batches(**options):
+        for batch in _batches(data):
             columns = [column.to_numpy(zero_copy_only=False) for column in batch.columns]
             yield np.column_stack([np.asarray(column, np.float64) for column in columns])
 
     return LocalChunks(data.head(5).to_pandas(), read)
+
+
+def _batches(data: Any) -> Iterator[Any]:
+    """Return batches of an Arrow data set, one file and one row group after the other.
+
+    As a whole it would read on while a batch is computed with, up to a gigabyte.
+    """
+    options = {"batch_size": CHUNK, "batch_readahead": 2, "fragment_readahead": 1}
+    try:
+        fragments = list(data.get_fragments())
+    except ValueError:  # A filtered data set can be read as a whole only.
+        yield from data.to_batches(**options)
+        return
+    for fragment in fragments:
+        groups = getattr(fragment, "split_by_row_group", lambda whole=fragment: [whole])()
+        for group in groups:
+            yield from group.to_batches(schema=data.schema, **options)
 
 
 def _dask(X: Any) -> DaskChunks:

@@ -26,7 +26,7 @@ ABOUT = """
 Gaussian experts over 20 features with a linear selector: linear ones, and perceptrons of 32 units.
 Training is a step of 256 rows, with all experts or with the two most probable ones (`top_k=2`).
 Prediction is `predict` of 1,024 rows by all, by two, and by the best alone (`routing="best"`).
-Processor time on one core without compilation, all in turns.
+Processor time on one core without compilation, all in turns; numbers are medians over turns.
 """
 ALONE = True
 
@@ -143,16 +143,21 @@ def measures(results: Results) -> list[Measure]:
         for what in ("training", "prediction"):
             ratio = np.divide(piece[what][ALL], piece[what][TWO])
             name = f"times cheaper with top_k=2, {experts}, {what} of {kind}"
-            rows.append(Measure.over(name, ratio, unit="×"))
+            rows.append(_median(name, ratio, unit="×"))
         fewest = min(found, key=lambda other: (other["kind"] != kind, other["experts"]))
-        ratio = np.divide(piece["prediction"][BEST], np.mean(fewest["prediction"][BEST]))
+        ratio = np.divide(piece["prediction"][BEST], np.median(fewest["prediction"][BEST]))
         name = f"prediction by the best beside the fewest experts, {experts}, {kind}"
-        rows.append(Measure.over(name, ratio, unit="×", higher_is_better=False))
+        rows.append(_median(name, ratio, unit="×", higher_is_better=False))
         for what in ("training", "prediction"):
             for who, values in piece[what].items():
                 name = f"cost of a row in {what}, {experts}, {who} of {kind}"
-                rows.append(Measure.over(name, 1e6 * np.asarray(values), unit="µs"))
+                rows.append(_median(name, 1e6 * np.asarray(values), unit="µs"))
     return rows
+
+
+def _median(name: str, values: np.ndarray, **more: Any) -> Measure:
+    """Return the median: a turn in which a program was compiled again does not count."""
+    return Measure(name, float(np.median(values)), n=len(values), **more)
 
 
 def draw(results: Results) -> Figure:
