@@ -167,8 +167,9 @@ def test_bits_are_possible_for_a_thousand_experts_in_both_precisions(dtype, shar
         selected = Categorical.from_logits(jnp.asarray(logits))
         told = measure(Decision((selected,), Categorical.from_logits(jnp.asarray(answers))))
         assert told.selector.dtype == dtype
+        told, shares = jax.tree.map(np.asarray, (told, selected.probs))
     rounding = 1e-4 if dtype is np.float32 else 1e-10
-    np.testing.assert_allclose(np.asarray(selected.probs).sum(axis=1), 1.0, rtol=rounding)
+    np.testing.assert_allclose(shares.sum(axis=1), 1.0, rtol=rounding)
     assert 0.0 <= told.selector <= np.log2(n_experts) + rounding
     assert 1.0 <= told.effective_experts <= n_experts * (1 + rounding)
     for bits in (told.experts, np.asarray(told.per_expert), told.overall):
