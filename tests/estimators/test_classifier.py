@@ -109,7 +109,7 @@ def test_sampled_follows_responsibilities(expert_answers, committee):
     error = 5 * np.sqrt(share * (1 - share) / n) + 1e-4
     assert (np.abs(np.bincount(chosen, minlength=3) / n - share) < error).all()
     # Blocks do not repeat each other's draws.
-    assert (chosen[: n - committees.BLOCK] != chosen[committees.BLOCK :]).any()
+    assert (chosen[: n - table_learner.BLOCK] != chosen[table_learner.BLOCK :]).any()
 
 
 def test_expert_predict_is_the_opinion_of_one_expert(committee, expert_answers):
