@@ -1,5 +1,6 @@
 """Committees beside other models that one can read: Cubist, EBM, APLR and a linear model tree."""
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -96,12 +97,14 @@ def _run(table: str, method: str, seed: int) -> dict[str, Any]:
 def _two_seeds(table: str, method: str) -> dict[str, Any]:
     """Return how far the answers of two seeds to the same rows differ."""
     split = load_split(table, 0)
-    models = [_model(method, split.classify, seed).fit(split.X, split.y) for seed in (0, 1)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # peers warn of iterations and names of columns
+        models = [_model(method, split.classify, seed).fit(split.X, split.y) for seed in (0, 1)]
+        ask = "predict_proba" if split.classify else "predict"
+        one, other = (np.asarray(getattr(model, ask)(split.X_test)) for model in models)
     if split.classify:
-        one, other = (model.predict_proba(split.X_test) for model in models)
         difference = 0.5 * np.mean(np.sum(np.abs(one - other), axis=1))
     else:
-        one, other = (np.asarray(model.predict(split.X_test)) for model in models)
         difference = np.sqrt(np.mean((one - other) ** 2)) / np.std(split.y)
     return {"table": table, "method": method, "difference of two seeds": float(difference)}
 
@@ -137,7 +140,7 @@ def measures(results: Results) -> list[Measure]:
         for piece in results.values():
             if quantity in piece:
                 name = f"{quantity}, {piece['table']}, {piece['method']}"
-                values.setdefault(name, []).append(piece[quantity])
+                values.setdefault(name, []).append(float(piece[quantity]))
         unit = "s" if quantity == "seconds" else ""
         rows += [Measure.over(name, found, unit=unit) for name, found in values.items()]
     return rows
