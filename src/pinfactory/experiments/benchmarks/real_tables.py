@@ -6,13 +6,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from sklearn.metrics import adjusted_rand_score
 
 from pinfactory import SpecialistClassifier, SpecialistRegressor
 from pinfactory.experiments.experiment import Measure, Results
+from pinfactory.experiments.style import GREY, PALETTE, new_figure, tidy
 
-from ._charts import draw_measures
 from ._peers import judge, lightgbm, linear_tree, missing_peers, one_line
 from ._public_tables import TABLES, load_split
 
@@ -207,6 +208,49 @@ def _busy(results: Results) -> float | None:
 
 
 def draw(results: Results) -> Figure:
-    """Draw the promises, scores and log-likelihoods."""
-    drawn = ("share of tables", "score")
-    return draw_measures([m for m in measures(results) if m.name.startswith(drawn)])
+    """Draw for every table how far the methods are ahead of LightGBM, or of one line without it."""
+    tables, methods = (
+        list(dict.fromkeys(piece[name] for piece in results.values()))
+        for name in ("table", "method")
+    )
+    other = "LightGBM" if "LightGBM" in methods else _PEERS[0]
+    figure = new_figure(14.0, 1.9 + 0.34 * len(tables))
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, quantity in zip(panels, ("score", "log-likelihood"), strict=True):
+        _draw_lead(axes, _values(results, quantity), [m for m in methods if m != other], other)
+        axes.set_title(f"{quantity}, ahead of {other}", fontsize=11)
+    panels[0].set_yticks(range(len(tables)), tables)
+    panels[0].invert_yaxis()
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+    return figure
+
+
+def _draw_lead(
+    axes: Axes, values: Mapping[str, Mapping[str, list[float]]], methods: list[str], other: str
+) -> None:
+    """Draw mean and deviation over splits of the difference from another method, table by table."""
+    axes.axvspan(-0.01, 0.01, color="#eeeeee", zorder=0)
+    axes.axvline(0.0, color=GREY, lw=1.0, zorder=1)
+    for i, method in enumerate(methods):
+        found = [
+            (place, np.subtract(of[method], of[other]))
+            for place, of in enumerate(values.values())
+            if method in of and other in of
+        ]
+        places, leads = zip(*found, strict=True) if found else ((), ())
+        axes.errorbar(
+            [np.mean(lead) for lead in leads],
+            np.asarray(places, float) + 0.6 * ((i + 0.5) / len(methods) - 0.5),
+            xerr=[np.std(lead) for lead in leads],
+            fmt="o",
+            ms=4,
+            lw=1.0,
+            color=PALETTE[i % len(PALETTE)],
+            label=method,
+        )
+    # Differences of thousandths and of whole units in one picture.
+    axes.set_xscale("symlog", linthresh=0.01)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.set_xlabel("grey: within 0.01")
+    tidy(axes)
