@@ -203,8 +203,7 @@ class Hierarchy(eqx.Module):
     def best(self, x: PyTree[Array]) -> Int[Array, ""]:
         """Return the number of the most probable expert of the last level.
 
-        By `top_k`, which takes half the time of `argmax` on a processor, and less than a tenth of
-        one that follows a softmax over thousands of experts.
+        By `top_k` of the scores: there is no softmax over all experts.
         """
         if isinstance(self.experts, Hierarchy):
             scores = self.select_last(x).log_probs

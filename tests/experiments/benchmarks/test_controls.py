@@ -7,8 +7,9 @@ import pytest
 from scipy import stats
 from sklearn.datasets import make_moons
 
-from pinfactory.experiments.benchmarks import _mixtures
-from pinfactory.experiments.benchmarks._mixtures import DenseNetwork, EMMixture, GradientMixture
+from pinfactory.experiments.benchmarks import _gradient_mixtures
+from pinfactory.experiments.benchmarks._em_mixture import EMMixture
+from pinfactory.experiments.benchmarks._gradient_mixtures import DenseNetwork, GradientMixture
 
 KINDS = [GradientMixture, EMMixture]
 
@@ -88,7 +89,10 @@ def test_the_balancing_loss_is_one_where_all_experts_get_the_same_and_m_where_on
         weights = eqx.combine(weights, model.weights_)
         last = weights.gate.layers[-1]
         weights = eqx.tree_at(lambda w: w.gate.layers[-1].bias, weights, last.bias + bias)
-        return float(_mixtures._loss(weights, rows, 1.0) - _mixtures._loss(weights, rows, 0.0))
+        return float(
+            _gradient_mixtures._loss(weights, rows, 1.0)
+            - _gradient_mixtures._loss(weights, rows, 0.0)
+        )
 
     assert load(np.zeros(4)) == pytest.approx(1.0, abs=1e-4)
     assert load(np.array([30.0, 0.0, 0.0, 0.0])) == pytest.approx(4.0, abs=1e-4)

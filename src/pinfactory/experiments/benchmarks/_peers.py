@@ -7,12 +7,16 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
+from scipy.stats import norm
 from sklearn.base import clone, is_classifier
 from sklearn.linear_model import LogisticRegression, RidgeCV
+from sklearn.metrics import accuracy_score, r2_score
 from sklearn.model_selection import cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+
+from pinfactory.experiments.experiment import Measure, Results
 
 from ._linear_tree import LinearModelTree
 from ._public_tables import TableSplit
@@ -34,6 +38,12 @@ def missing_peers(names: Iterable[str]) -> dict[str, str]:
         for name, (module, package) in wanted.items()
         if find_spec(module) is None
     }
+
+
+def installed(names: Iterable[str]) -> tuple[str, ...]:
+    """Return those that can take part here."""
+    names = tuple(names)
+    return tuple(name for name in names if name not in missing_peers(names))
 
 
 def one_line(classify: bool) -> Any:
@@ -80,10 +90,8 @@ def judge(model: Any, split: TableSplit) -> dict[str, float]:
         seconds = time.process_time() - began
         answer = np.asarray(model.predict(split.X_test)).astype(float)
         likelihood = held_out_likelihood(model, *split[:4])
-    explained = 1.0 - np.mean((answer - split.y_test) ** 2) / np.var(split.y_test)
-    right = np.mean(answer == split.y_test)
-    score = float(right if split.classify else explained)
-    return {"score": score, "log-likelihood": likelihood, "seconds": seconds}
+    score = (accuracy_score if split.classify else r2_score)(split.y_test, answer)
+    return {"score": float(score), "log-likelihood": likelihood, "seconds": seconds}
 
 
 def held_out_likelihood(
@@ -98,5 +106,18 @@ def held_out_likelihood(
         column = np.searchsorted(model.classes_, y_test)
         return float(np.log(probs[np.arange(len(y_test)), column]).mean())
     deviation = np.std(y - cross_val_predict(clone(model), X, y, cv=3))
-    error = (y_test - model.predict(X_test)) / deviation
-    return float((-0.5 * error**2 - np.log(deviation * np.sqrt(2 * np.pi))).mean())
+    return float(norm.logpdf(y_test, model.predict(X_test), deviation).mean())
+
+
+def over_splits(results: Results, quantities: Iterable[str], *keys: str) -> list[Measure]:
+    """Return the quantities of all pieces, over those that are alike in `keys`."""
+    rows = []
+    for quantity in quantities:
+        values: dict[str, list[float]] = {}
+        for piece in results.values():
+            if quantity in piece:
+                name = ", ".join([quantity, *(piece[key] for key in keys)])
+                values.setdefault(name, []).append(float(piece[quantity]))
+        unit = "s" if quantity == "seconds" else ""
+        rows += [Measure.over(name, found, unit=unit) for name, found in values.items()]
+    return rows

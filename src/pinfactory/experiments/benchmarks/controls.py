@@ -12,8 +12,9 @@ from pinfactory.experiments.experiment import Measure, Presets, Results
 from pinfactory.experiments.synthetic_data import TASKS, classification
 
 from ._charts import draw_measures
-from ._mixtures import DenseNetwork, EMMixture, GradientMixture
-from ._peers import judge, one_line
+from ._em_mixture import EMMixture
+from ._gradient_mixtures import DenseNetwork, GradientMixture
+from ._peers import judge, one_line, over_splits
 from ._public_tables import TableSplit, load_split
 
 TITLE = "Committees beside their controls"
@@ -91,15 +92,7 @@ def _model(method: str, n_experts: int, split: TableSplit, seed: int) -> Any:
 
 def measures(results: Results) -> list[Measure]:
     """Return every number by data and method."""
-    rows = []
-    for quantity in QUANTITIES:
-        values: dict[str, list[float]] = {}
-        for piece in results.values():
-            if quantity in piece:
-                name = f"{quantity}, {piece['data']}, {piece['method']}"
-                values.setdefault(name, []).append(piece[quantity])
-        rows += [Measure.over(name, found) for name, found in values.items()]
-    return rows
+    return over_splits(results, QUANTITIES, "data", "method")
 
 
 def draw(results: Results) -> Figure:

@@ -14,7 +14,15 @@ from pinfactory import SpecialistClassifier, SpecialistRegressor
 from pinfactory.experiments.experiment import Measure, Results
 from pinfactory.experiments.style import GREY, PALETTE, new_figure, tidy
 
-from ._peers import judge, lightgbm, linear_tree, missing_peers, one_line
+from ._peers import (
+    installed,
+    judge,
+    lightgbm,
+    linear_tree,
+    missing_peers,
+    one_line,
+    over_splits,
+)
 from ._public_tables import TABLES, load_split
 
 TITLE = "Committees on public tables"
@@ -57,18 +65,14 @@ class Settings:
     def quick(cls, **changes: Any) -> "Settings":
         """Return two splits of a few tables, without the slowest method."""
         tables = ("Hitters", "car_prices", "mlc_churn", "OJ", "HousePrices", "Computers")
-        methods = tuple(name for name in _installed() if name != "16 mlp experts")
+        methods = tuple(name for name in installed(METHODS) if name != "16 mlp experts")
         chosen: dict[str, Any] = {"seeds": 2, "tables": tables, "methods": methods}
         return cls(**chosen | changes)
 
     @classmethod
     def paper(cls, **changes: Any) -> "Settings":
         """Return five splits of all tables."""
-        return cls(**{"methods": _installed()} | changes)
-
-
-def _installed() -> tuple[str, ...]:
-    return tuple(name for name in METHODS if name not in skipped())
+        return cls(**{"methods": installed(METHODS)} | changes)
 
 
 def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:
@@ -121,13 +125,8 @@ def _steadiness(table: str) -> dict[str, Any]:
 
 def measures(results: Results) -> list[Measure]:
     """Return what was promised of all tables, then every number by table and method."""
-    rows = _promises(results)
-    for quantity in ("score", "log-likelihood", "experts in use", "seconds", AGREEMENT, CHANGE):
-        for table, methods in _values(results, quantity).items():
-            for method, values in methods.items():
-                unit = "s" if quantity == "seconds" else ""
-                rows.append(Measure.over(f"{quantity}, {table}, {method}", values, unit=unit))
-    return rows
+    quantities = ("score", "log-likelihood", "experts in use", "seconds", AGREEMENT, CHANGE)
+    return _promises(results) + over_splits(results, quantities, "table", "method")
 
 
 def _values(results: Results, quantity: str) -> dict[str, dict[str, list[float]]]:

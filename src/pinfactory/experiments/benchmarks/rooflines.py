@@ -173,17 +173,14 @@ def _images() -> Loop:
     def expert(key: jax.Array) -> FamilyExpert:
         block = OneBlock.start(x[:64], key=key)
         head = networks.linear(block.size, 2, key=key)
-        return FamilyExpert(_in_turn(block, head), Categorical.from_logits)
+        return FamilyExpert(eqx.nn.Sequential([block, head]), Categorical.from_logits)
 
     def selector(key: jax.Array) -> networks.Network:
-        return _in_turn(eqx.nn.Lambda(jnp.ravel), networks.linear(28 * 28, 16, key=key))
+        flat = eqx.nn.Lambda(jnp.ravel)
+        return eqx.nn.Sequential([flat, networks.linear(28 * 28, 16, key=key)])
 
     hierarchy: Hierarchy = assemble(jax.random.key(0), selector, expert, 16)
     return _training(Steps.of(hierarchy, log_likelihood_of_code, x, y, 32))
-
-
-def _in_turn(*layers: Any) -> eqx.nn.Sequential:
-    return eqx.nn.Sequential(layers)
 
 
 def _pendulum() -> Loop:

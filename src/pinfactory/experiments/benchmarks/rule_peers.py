@@ -14,7 +14,7 @@ from pinfactory.experiments.experiment import Measure, Results
 
 from ._aplr import Aplr
 from ._charts import draw_measures
-from ._peers import cubist, ebm, judge, linear_tree, missing_peers
+from ._peers import cubist, ebm, installed, judge, linear_tree, missing_peers, over_splits
 from ._public_tables import has_classes, load_split
 
 TITLE = "Committees beside other models that one can read"
@@ -55,17 +55,13 @@ class Settings:
     @classmethod
     def quick(cls, **changes: Any) -> "Settings":
         """Return two tables, without the slowest method."""
-        methods = tuple(name for name in _installed() if name != "EBM")
+        methods = tuple(name for name in installed(METHODS) if name != "EBM")
         return cls(**{"tables": ("Hitters", "Pima"), "methods": methods} | changes)
 
     @classmethod
     def paper(cls, **changes: Any) -> "Settings":
         """Return two splits of the small tables."""
-        return cls(**{"methods": _installed()} | changes)
-
-
-def _installed() -> tuple[str, ...]:
-    return tuple(name for name in METHODS if name not in skipped())
+        return cls(**{"methods": installed(METHODS)} | changes)
 
 
 def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:
@@ -134,16 +130,7 @@ def _n_parts(model: Any) -> int:
 
 def measures(results: Results) -> list[Measure]:
     """Return every number by table and method."""
-    rows = []
-    for quantity in QUANTITIES:
-        values: dict[str, list[float]] = {}
-        for piece in results.values():
-            if quantity in piece:
-                name = f"{quantity}, {piece['table']}, {piece['method']}"
-                values.setdefault(name, []).append(float(piece[quantity]))
-        unit = "s" if quantity == "seconds" else ""
-        rows += [Measure.over(name, found, unit=unit) for name, found in values.items()]
-    return rows
+    return over_splits(results, QUANTITIES, "table", "method")
 
 
 def draw(results: Results) -> Figure:
