@@ -92,8 +92,8 @@ def _draw_plane(figure: SubFigure, axes: Axes, results: Results) -> None:
     axes.set(
         xlabel="I(X;M): bits of the selector",
         ylabel="I(X;Y|M): bits of the experts",
-        xlim=(-0.03, 1.06 * reach[0] + 0.03),
-        ylim=(-0.02, 1.06 * reach[1] + 0.02),
+        xlim=(-0.03 * reach[0] - 1e-3, 1.06 * reach[0] + 1e-3),
+        ylim=(-0.03 * reach[1] - 1e-3, 1.06 * reach[1] + 1e-3),
     )
     tidy(axes)
     headline(
