@@ -60,6 +60,13 @@ def test_small_arrays_and_impossible_shapes_count_for_something():
             networks.reserve()
 
 
+@pytest.mark.usefixtures("types_unchecked")
+def test_a_length_that_is_a_text_is_not_repeated():
+    # 10⁹ · "a" would be a gigabyte.
+    with networks.limited_size(100), pytest.raises(TypeError, match="must be integers"):
+        networks.reserve(10**9, "a")
+
+
 def test_without_a_limit_nothing_is_counted_and_limits_nest():
     networks.reserve(10**30)
     with networks.limited_size(1000):

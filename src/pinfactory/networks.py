@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import numbers
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -236,6 +237,9 @@ def reserve(*shape: int) -> None:
     left = _left.get()
     if left is None:
         return
+    if not all(isinstance(length, numbers.Integral) for length in shape):
+        # A text or list times a length would be as many copies of it.
+        raise TypeError(f"the lengths of an array must be integers, but got {shape}")
     left -= max(SMALLEST, math.prod(shape))
     if left < 0:
         raise AllocationError(f"an array of shape {shape} is more than the limit allows")

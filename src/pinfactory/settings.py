@@ -19,6 +19,8 @@ Option = TypeVar("Option")
 
 # Compiled programs count in 32 bits.
 MOST_COUNTED = 2**31 - 1
+# Whoever asks an adapted learner waits for its gradient steps, and a file may say any number.
+MOST_STEPS = 10_000
 
 
 def integer(name: str, value: Any, lowest: int, most: int = MOST_COUNTED) -> int:

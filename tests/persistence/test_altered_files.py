@@ -25,18 +25,32 @@ def test_altered_files_are_refused_or_answer_with_finite_numbers(kind, tmp_path)
     assert {o.name for o in outcomes.values()} >= {"refused", "answered"}
 
 
-@pytest.mark.parametrize("kind", QUICK)
-def test_a_file_of_very_many_experts_is_refused_before_it_takes_memory(kind, tmp_path):
-    write(tmp_path, [kind])
-    path = tmp_path / f"{kind}.pin"
+def altered(path, change):
+    """Change the manifest of a file."""
     with zipfile.ZipFile(path) as archive:
         content = {name: archive.read(name) for name in archive.namelist()}
     manifest = json.loads(content["manifest.json"])
-    manifest["meta"]["attributes"]["n_experts_"] = 10**7
+    change(manifest["meta"])
     content["manifest.json"] = json.dumps(manifest).encode()
     with zipfile.ZipFile(path, "w") as archive:
         for name, part in content.items():
             archive.writestr(name, part)
+
+
+@pytest.mark.parametrize("mean", [10**30, {"$array": ["float32", [2], [0.0, 1.0]]}, "a"])
+def test_a_scale_that_no_meta_learner_has_is_refused(mean, tmp_path):
+    path = tmp_path / "model.pin"
+    path.write_bytes((FIXTURES / "0.2.0" / "MetaSpecialistRegressor.pin").read_bytes())
+    altered(path, lambda meta: meta["attributes"]["moments_"]["$tuple"].__setitem__(0, mean))
+    with pytest.raises(DamagedFileError, match="means and scales must be finite"):
+        load(path)
+
+
+@pytest.mark.parametrize("kind", QUICK)
+def test_a_file_of_very_many_experts_is_refused_before_it_takes_memory(kind, tmp_path):
+    write(tmp_path, [kind])
+    path = tmp_path / f"{kind}.pin"
+    altered(path, lambda meta: meta["attributes"].update(n_experts_=10**7))
     # Whatever is made before the file is refused, arrays as long as there are experts are not.
     tracemalloc.start()
     with pytest.raises(DamagedFileError, match="more than the limit allows"):

@@ -1,3 +1,5 @@
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +18,7 @@ from pinfactory.rl.actions import (
     env_actions,
     from_logits,
     invert_cdf,
+    stored_actions,
 )
 
 BOX = BoxActions((-2.0,), (6.0,), (1,))
@@ -136,3 +139,36 @@ def test_discrete_actions_are_counted_from_the_first() -> None:
 def test_native_spaces_are_known() -> None:
     assert env_actions(envs.CartPole().action_space) == DiscreteActions(2)
     assert env_actions(envs.Pendulum().action_space) == BoxActions((-2.0,), (2.0,), (1,))
+
+
+@pytest.mark.parametrize(
+    "actions",
+    [
+        DiscreteActions(3, -1),
+        MultiDiscreteActions((2, 3)),
+        BOX,
+        box_actions(np.full((2, 1), -np.inf), np.full((2, 1), np.inf)),
+    ],
+)
+def test_actions_are_known_again_from_their_fields(actions) -> None:
+    assert stored_actions(type(actions).__name__, dict(vars(actions))) == actions
+
+
+@pytest.mark.usefixtures("types_unchecked")
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("Actions", {}),
+        ("DiscreteActions", {"n": 2, "first": 2**63}),
+        ("DiscreteActions", {"n": 2, "first": math.inf}),
+        ("DiscreteActions", {"n": 0}),
+        ("MultiDiscreteActions", {"sizes": (2, 0)}),
+        ("BoxActions", {"low": (0.0,), "high": (1.0,), "shape": (2,)}),
+        ("BoxActions", {"low": (0.0,), "high": (math.nan,), "shape": (1,)}),
+        ("BoxActions", {"low": (-1e300,), "high": (1e300,), "shape": (1,)}),
+        ("BoxActions", {"low": (1.0,), "high": (0.0,), "shape": (1,)}),
+    ],
+)
+def test_actions_that_nothing_can_take_are_refused(kind, fields) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        stored_actions(kind, fields)

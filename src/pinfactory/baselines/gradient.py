@@ -78,7 +78,7 @@ class MAML(FewShotBaseline):
     inner_steps : int, default=5
         Steps of the adaptation in training.
     test_steps : int, default=10
-        Steps of the adaptation to a new task.
+        Steps of the adaptation to a new task, at most 10,000.
     first_order : bool, default=False
         Whether second derivatives are left out.
     """
@@ -95,7 +95,9 @@ class MAML(FewShotBaseline):
     @property
     def model_(self) -> FewShotModel:
         check_is_fitted(self)
-        return self.state_.model.with_steps(check.integer("test_steps", self.test_steps, 0))
+        return self.state_.model.with_steps(
+            check.integer("test_steps", self.test_steps, 0, check.MOST_STEPS)
+        )
 
     def _model(self, network: HeadedNetwork) -> FewShotModel:
         if self.blocks == 4 and not self.transductive:
@@ -106,7 +108,7 @@ class MAML(FewShotBaseline):
         return gradient_model(
             network,
             rate=check.number("inner_rate", self.inner_rate, 0.0, open_low=True),
-            steps=check.integer("inner_steps", self.inner_steps, 1),
+            steps=check.integer("inner_steps", self.inner_steps, 1, check.MOST_STEPS),
             part=self._part,
             first_order=self.first_order,
         )

@@ -63,7 +63,7 @@ class PreTraining(FewShotBaseline):
     ----------
     {parameters}
     test_steps : int, default=10
-        Gradient steps of the whole network on a new task.
+        Gradient steps of the whole network on a new task, at most 10,000.
     inner_rates : sequence of float, default=(0.001, 0.003, 0.01, 0.03)
         Step sizes to choose from.
     """
@@ -83,7 +83,7 @@ class PreTraining(FewShotBaseline):
         # Its weights are replaced by zeros, from which gradient steps begin.
         n_features = network.head.weight.shape[1]
         new = headed(network.features, n_features, self.n_outputs_, jax.random.key(0))
-        steps = check.integer("test_steps", self.test_steps, 0)
+        steps = check.integer("test_steps", self.test_steps, 0, check.MOST_STEPS)
         return gradient_model(new, rate=self.inner_rate_, steps=steps, part="network")
 
     def _training(self, tasks: Tasks, images: np.ndarray, key: Key[Array, ""]) -> Training:

@@ -46,15 +46,15 @@ def build_hierarchy(settings: Any, tasks: TaskDescription, seed: int) -> Hierarc
     keys = jax.random.split(key, 3)
     trunk = build_block(settings, tasks, keys[0])
     rank = check.integer("rank", settings.rank, 1)
-    steps = check.integer(
-        "inner_steps", 10 if settings.inner_steps is None else settings.inner_steps, 1
-    )
+    steps = 10 if settings.inner_steps is None else settings.inner_steps
     return SharedHierarchy(
         selector(keys[2]),
         FeatureExpert.start(n_experts, trunk.size, tasks.n_outputs, rank, key=keys[1]),
         jnp.ones(n_experts, bool),
         trunk,
-        KernelSteps.start(trunk.size, steps=steps),
+        KernelSteps.start(
+            trunk.size, steps=check.integer("inner_steps", steps, 1, check.MOST_STEPS)
+        ),
     )
 
 
@@ -215,7 +215,7 @@ def build_adaptation(
         initial,
         tasks.utility,
         rate=check.number("inner_rate", settings.inner_rate, 0.0, open_low=True),
-        steps=check.integer("inner_steps", steps, 1),
+        steps=check.integer("inner_steps", steps, 1, check.MOST_STEPS),
         part="head" if rule == "head" else "network",
         learned=bool(settings.learn_rates),
         first_order=bool(settings.first_order),

@@ -27,6 +27,7 @@ from pinfactory.core.information import Information
 from pinfactory.core.learning import Learner, State, Utility
 from pinfactory.core.training import Run
 from pinfactory.environment import with_library_settings
+from pinfactory.persistence import check_scale
 
 from .adaptation import StepwiseAdaptation
 from .build import build_hierarchy
@@ -189,6 +190,9 @@ class MetaSpecialist(MetaSettings):
         return selector, expert
 
     def _untrained(self) -> State:
+        x_mean, x_deviation, y_mean, y_deviation = self.moments_
+        check_scale(x_mean, x_deviation)
+        check_scale(y_mean, y_deviation)
         tasks = self._description()
         return self._start(self._build(tasks, 0), tasks, new=True)[1]
 
@@ -275,7 +279,7 @@ class MetaSpecialist(MetaSettings):
         model = self.state_.model
         if inner_steps is None:
             return model
-        steps = check.integer("inner_steps", inner_steps, 0)
+        steps = check.integer("inner_steps", inner_steps, 0, check.MOST_STEPS)
         if isinstance(model, SharedHierarchy):
             return model.with_steps(steps)
         assert isinstance(model.experts, MetaExpert)

@@ -59,8 +59,8 @@ PARAMETERS = """n_experts : int, default=4
         (MAML) or of its head (ANIL); or not at all. "auto" is "kernel" where that is possible,
         else "last_layer".
     inner_steps : int, optional
-        Gradient steps while learning, by default 10 with "kernel", else 5; `evaluate` and `adapt`
-        may take others.
+        Gradient steps while learning, by default 10 with "kernel", else 5, and at most 10,000;
+        `evaluate` and `adapt` may take others.
     inner_rate : float, default=0.03
         Their size at first, with "gradient" and "head".
     learn_rates : bool, default=True

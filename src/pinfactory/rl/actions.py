@@ -1,5 +1,6 @@
 """Action spaces: from an expert's outputs to a posterior, and from its samples to actions."""
 
+import math
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Float, Integer, Key, Shaped
 
+from pinfactory import settings as check
 from pinfactory.core.families import Categorical, Family, Gaussian
 
 from . import envs
@@ -21,6 +23,8 @@ else:
 # Bounds of the log standard deviation before squashing. Wider Gaussians are flat within the box
 # already, narrower ones would make probability ratios jump at the smallest step.
 MIN_LOG_SCALE, MAX_LOG_SCALE = -5.0, 1.0
+# Gymnasium writes the largest float where there is no bound.
+UNBOUNDED = 1e30
 
 
 class MultiCategorical(Family):
@@ -246,14 +250,13 @@ class MultiDiscreteActions(Actions):
 def box_actions(low: np.ndarray, high: np.ndarray) -> BoxActions:
     """Return actions of a box whose numbers are bounded on both sides or on none."""
     shape = np.shape(low)
-    # Gymnasium writes the largest float where there is no bound.
-    bounded_below, bounded_above = (np.abs(bound).ravel() < 1e30 for bound in (low, high))
+    bounded_below, bounded_above = (np.abs(bound).ravel() < UNBOUNDED for bound in (low, high))
     if np.any(bounded_below != bounded_above):
         raise ValueError(
             "Box actions must be bounded on both sides or on neither, but got "
             f"low={low}, high={high}; rescale them with gymnasium.wrappers.RescaleAction."
         )
-    low, high = (np.where(np.abs(b) < 1e30, b, np.inf).ravel() for b in (low, high))
+    low, high = (np.where(np.abs(b) < UNBOUNDED, b, np.inf).ravel() for b in (low, high))
     return BoxActions(tuple(low.tolist()), tuple(high.tolist()), shape)
 
 
@@ -264,6 +267,35 @@ def env_actions(space: envs.Box | envs.Discrete) -> Actions:
     return box_actions(np.array(space.low), np.array(space.high))
 
 
-ACTION_TYPES: dict[str, type[Actions]] = {
-    each.__name__: each for each in (BoxActions, DiscreteActions, MultiDiscreteActions)
-}
+def stored_actions(kind: str, fields: dict[str, Any]) -> Actions:
+    """Return the actions that a file describes.
+
+    Raises
+    ------
+    ValueError
+        If there are no such actions.
+    """
+    types = (BoxActions, DiscreteActions, MultiDiscreteActions)
+    if kind not in (each.__name__ for each in types):
+        raise ValueError(f"actions must be of a known kind, but got {kind!r}.")
+    actions = next(each for each in types if each.__name__ == kind)(**fields)
+    if isinstance(actions, DiscreteActions):
+        check.integer("n", actions.n, 1)
+        check.integer("first", actions.first, -check.MOST_COUNTED)
+    elif isinstance(actions, MultiDiscreteActions):
+        check.sizes("sizes", actions.sizes)
+    else:
+        _check_box(actions)
+    return actions
+
+
+def _check_box(actions: BoxActions) -> None:
+    low, high = np.asarray(actions.low, float), np.asarray(actions.high, float)
+    lengths = [check.integer("shape", length, 0) for length in actions.shape]
+    bounded = np.isfinite(low)
+    if low.ndim != 1 or low.shape != high.shape or math.prod(lengths) != len(low):
+        raise ValueError(f"the bounds of actions must be as many as these, but got {actions}.")
+    # Bounds beyond these are none, as `box_actions` says.
+    sound = (low <= high) & (np.abs(low) < UNBOUNDED) & (np.abs(high) < UNBOUNDED)
+    if not np.where(bounded, sound, np.isinf(low) & np.isinf(high)).all():
+        raise ValueError(f"actions must be bounded on both sides or on neither, but got {actions}.")

@@ -19,7 +19,7 @@ from pinfactory.core.training import Run
 from pinfactory.environment import with_library_settings
 from pinfactory.persistence import register, set_attributes
 
-from .actions import ACTION_TYPES, BoxActions
+from .actions import BoxActions, stored_actions
 from .backends import make_backend
 from .base import BUDGETS, CAPACITY_AND_LOGS, TRAINING, HierarchicalAgent
 from .build import build_ppo, build_state
@@ -326,10 +326,7 @@ class SpecialistAgent(Predictor, HierarchicalAgent):
         set_attributes(agent, cls._restored_settings(meta["settings"]), names, ())
         agent.env = meta["env"]
         agent._start()
-        name, fields = meta["actions"]
-        if name not in ACTION_TYPES:
-            raise ValueError(f"actions must be of a known kind, but got {name!r}.")
-        agent._kind = (meta["observation_shape"], ACTION_TYPES[name](**fields))
+        agent._kind = (meta["observation_shape"], stored_actions(*meta["actions"]))
         n_observation = math.prod(meta["observation_shape"])
         agent._initial = load(build_state(agent, n_observation, agent._kind[1], meta["n_envs"]))
         return agent
