@@ -41,7 +41,11 @@ Temperature = Float[Array, ""]
 
 
 class Met(NamedTuple):
-    """A state at its budgets, and by how many nats the selector stays below its own."""
+    """A state at its budgets, and how far it stays below them.
+
+    `shortfall` is by how many nats the selector does, plus one if the experts do. How far experts
+    do does not count: bits that nobody has a use for must not decide what is kept.
+    """
 
     state: State[Hierarchy]
     shortfall: Float[Array, ""]
@@ -70,6 +74,10 @@ def meet_budgets(state: State[Hierarchy], data: Data, utility: Utility) -> Met:
         )
         log_t = _while_it_pays(lambda t: _worth(change(t), data, utility), log_t)
         state = _changed(state, change(log_t), 1, log_t)
+        # A selector whose bits cost little takes over what experts may process; where a candidate
+        # or a step leaves it to them, that one is kept.
+        reached = _measured(state.model, data).experts
+        missing += reached < (1.0 - TOLERANCE) * expert.bits - LEAST_BITS
     return Met(state, missing)
 
 

@@ -376,8 +376,8 @@ def _held_out_scores(
     """Return the weighted mean score of every replica, or of so many at a time.
 
     Committees with budgets are judged as they are when their budgets are met. What the mean error
-    exceeds `most_error` by is a loss, `PRICE_OF_ERROR` times as large, and so is what a selector
-    cannot use of its budget.
+    exceeds `most_error` by is a loss, `PRICE_OF_ERROR` times as large, and so is what is not used
+    of budgets.
     """
 
     def one(state: State, data: Data) -> tuple[Array, Array, Array]:
@@ -416,7 +416,7 @@ def scores_of_rows(
 
 
 def _in_force(judge: Judge, state: State, data: Data) -> tuple[Hierarchy, Float[Array, ""]]:
-    """Return the committee that a state stands for, and the nats its selector cannot use."""
+    """Return the committee that a state stands for, and how far it stays below its budgets."""
     state = state.averaged()
     if not state.constraints.has_budget:
         return state.model, jnp.zeros(())
