@@ -1,10 +1,13 @@
 """Kill runs at random moments and go on with them: `python tools/kill_resume.py -n 50 [RUN …]`.
 
 Every training, a sweep and a reproduction run once unbroken in a process of their own. Then, n
-times, one is killed (SIGKILL) at a random moment, and the same command is run again. The second
-must end with the same answers, bit for bit, and with the same rows in its log; pieces of a sweep or
-a reproduction that were finished before must not be made again. What goes wrong is printed with its
-seed, and the exit code is 1.
+times, one is killed (SIGKILL) at a random moment, and the same command is run again in a new
+process. The second must end with the same answers, bit for bit, and with the same rows in its log;
+pieces of a sweep or a reproduction that were finished before must not be made again. What goes
+wrong is printed with its seed, and the exit code is 1.
+
+Most of the time goes into preparing a process to compute. So the process that goes on with one run
+then begins the next, and is killed in it.
 """
 
 import argparse
@@ -18,7 +21,7 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -195,13 +198,24 @@ def run_pieces(name: str, folder: Path, n_pieces: int, delay: float) -> None:
     (folder / "seconds.json").write_text(json.dumps([seconds] * len(_pieces(folder))))
 
 
-def _run(name: str, folder: Path, chunk: int, delay: float) -> None:
+class Death(NamedTuple):
+    """Where a run dies: in a folder, so many seconds after a chunk or a number of pieces."""
+
+    folder: Path
+    chunk: int
+    delay: float
+
+
+def _run(name: str, folders: Sequence[Path], death: Death | None) -> None:
+    """Do or go on with the runs in `folders` and then begin the one that dies."""
     warnings.simplefilter("ignore")
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    if name in PIECEWISE:
-        run_pieces(name, folder, chunk, delay)
-    else:
-        run_training(name, folder, chunk, delay)
+    run = run_pieces if name in PIECEWISE else run_training
+    for folder in folders:
+        (folder / "answer.npy").unlink(missing_ok=True)  # of a run that had ended
+        run(name, folder, 0, 0.0)
+    if death is not None:
+        run(name, *death)
     os._exit(0)  # a timer may be left
 
 
@@ -212,9 +226,10 @@ _processes.set_forkserver_preload(
 )
 
 
-def _child(name: str, folder: Path, chunk: int = 0, delay: float = 0.0) -> int:
-    folder.mkdir(exist_ok=True)
-    child = _processes.Process(target=_run, args=(name, folder, chunk, delay))
+def _child(name: str, folders: Sequence[Path], death: Death | None = None) -> int:
+    for place in (*folders, *([death.folder] if death else ())):
+        place.mkdir(exist_ok=True)
+    child = _processes.Process(target=_run, args=(name, folders, death))
     child.start()
     child.join()
     return int(child.exitcode or 0)
@@ -236,29 +251,39 @@ def kill_and_resume(name: str, n: int, seed: int = 0) -> tuple[int, list[str]]:
     """Return how many runs were killed, and what was wrong with those that went on."""
     faults, killed = [], 0
     with tempfile.TemporaryDirectory() as place:
-        whole = Path(place, "whole")
-        if _child(name, whole) != 0:
+        # The second one takes the time of those that are killed.
+        whole, second = Path(place, "whole"), Path(place, "second")
+        if _child(name, [whole, second]) != 0:
             raise RuntimeError(f"{name}: the unbroken run fails")
-        seconds = json.loads((whole / "seconds.json").read_text())
-        for i in tqdm(range(seed, seed + n), desc=name, disable=n < 5):
-            folder = Path(place, str(i))
-            draw = random.Random(i)
-            # The time of a chunk and of writing a checkpoint.
-            delay = draw.uniform(0.0, 0.01 + sorted(seconds)[len(seconds) // 2])
-            # Pieces are counted when they are there, chunks when they begin to be reported.
-            chunk = draw.randrange(len(seconds)) + (name not in PIECEWISE)
-            killed += _child(name, folder, chunk, delay) == -signal.SIGKILL
-            finished = _pieces(folder)
-            code = _child(name, folder)
-            if (fault := _fault(whole, folder, finished, code)) is not None:
-                faults.append(f"{name} seed {i}: {fault} (chunk {chunk}, {delay:.3f} s)")
+        deaths = [_death(name, second, Path(place, str(i)), i) for i in range(seed, seed + n)]
+        before: Death | None = None
+        finished: dict[str, int] = {}
+        for death in tqdm([*deaths, None], desc=name, disable=n < 5):
+            code = _child(name, [before.folder] if before else [], death)
+            killed += code == -signal.SIGKILL
+            if before and (fault := _fault(whole, before.folder, finished)) is not None:
+                faults.append(
+                    f"{name} seed {before.folder.name}: {fault} "
+                    f"(chunk {before.chunk}, {before.delay:.3f} s)"
+                )
+            finished, before = _pieces(death.folder) if death else {}, death
     return killed, faults
 
 
-def _fault(whole: Path, folder: Path, finished: dict[str, int], code: int) -> str | None:
+def _death(name: str, unbroken: Path, folder: Path, seed: int) -> Death:
+    """Draw where a run dies, given the times of the unbroken one."""
+    draw, seconds = random.Random(seed), json.loads((unbroken / "seconds.json").read_text())
+    # The time of a chunk and of writing a checkpoint.
+    delay = draw.uniform(0.0, 0.01 + sorted(seconds)[len(seconds) // 2])
+    # Pieces are counted when they are there, chunks when they begin to be reported.
+    chunk = draw.randrange(len(seconds)) + (name not in PIECEWISE)
+    return Death(folder, chunk, delay)
+
+
+def _fault(whole: Path, folder: Path, finished: dict[str, int]) -> str | None:
     """Return what is wrong with a run that went on."""
-    if code != 0:
-        return f"going on ends with {code}"
+    if not (folder / "answer.npy").exists():
+        return "going on comes to no end"
     if not np.array_equal(*(np.load(f / "answer.npy") for f in (whole, folder))):
         return "other answers"
     if _log(folder) != _log(whole):
