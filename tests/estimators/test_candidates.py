@@ -6,7 +6,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.metrics import adjusted_rand_score
 
 from pinfactory import SpecialistClassifier, SpecialistRegressor
-from pinfactory.estimators.noise import least_deviation
+from pinfactory.estimators.predictive import least_deviation
 
 
 def line(n=200, seed=0):

@@ -10,7 +10,7 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, ArrayLike, Float
 
-from pinfactory.environment import with_library_settings
+from pinfactory.core.compiling import with_library_settings
 
 from .actions import Actions
 from .policy import HierarchicalAction, Policy, PolicyState, n_noise

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure, SubFigure
 from pinfactory import SpecialistClassifier
 from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.methods import Method, by_method, choose_pieces, compare_methods
-from pinfactory.experiments.style import GREY, INK, new_figure, tidy
+from pinfactory.experiments.style import GREY, INK, counted, new_figure, tidy
 from pinfactory.experiments.synthetic_data import COMMITTEE, TASKS, classification, mesh, plane
 from pinfactory.paper import classifier as paper_classifier
 
@@ -65,7 +65,7 @@ def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
     # Experts in the outer loop: the program for a number of experts is compiled once.
     cells = [(task, n) for n in settings.n_experts for task in settings.tasks]
     ours, literal = (
-        {f"{task}, {_experts(n)}": partial(_fit, own, task, n, make) for task, n in cells}
+        {f"{task}, {counted(n, 'expert')}": partial(_fit, own, task, n, make) for task, n in cells}
         for make in (_ours, _literal)
     )
     return choose_pieces(settings.method, ours, literal)
@@ -134,7 +134,7 @@ def _measures(results: Results) -> list[Measure]:
 
 
 def _measure(name: str, piece: Any, label: str = "accuracy", **more: Any) -> Measure:
-    subject = f"{label}, {piece['task']}, {_experts(piece['n_experts'])}"
+    subject = f"{label}, {piece['task']}, {counted(piece['n_experts'], 'expert')}"
     return Measure.over(subject, piece[name], **more)
 
 
@@ -153,7 +153,9 @@ def opening(results: Results) -> tuple[str, Figure]:
         for axes, piece in zip(row, found, strict=True):
             draw_probability(axes, piece)
             draw_samples(axes, piece, size=6.0)
-            axes.set_title(f"{_experts(piece['n_experts'])}: {_percent(piece)} right", fontsize=13)
+            axes.set_title(
+                f"{counted(piece['n_experts'], 'expert')}: {_percent(piece)} right", fontsize=13
+            )
     one, many = (
         [f"{_percent(piece)} of the {piece['task']}" for piece in found] for found in pairs
     )
@@ -170,10 +172,6 @@ def _percent(piece: Any) -> str:
 
 def _listed(parts: list[str]) -> str:
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
-
-
-def _experts(number: int) -> str:
-    return "1 expert" if number == 1 else f"{number} experts"
 
 
 def draw(results: Results) -> Figure:
@@ -203,7 +201,9 @@ def _draw_task(figure: SubFigure, title: str, found: list[Any]) -> None:
         draw_partition(below, piece)
         for axes in (above, below):
             draw_samples(axes, piece, size=3.0)
-        above.set_title(f"{_experts(piece['n_experts'])}: {np.mean(piece['accuracy']):.3f}")
+        above.set_title(
+            f"{counted(piece['n_experts'], 'expert')}: {np.mean(piece['accuracy']):.3f}"
+        )
         if i == 0:
             above.set_ylabel("decision p(y|x)", fontsize=10)
             below.set_ylabel("partition p(m|x)", fontsize=10)

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from pinfactory import PartitionDisplay, SpecialistRegressor
 from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.methods import Method, choose_pieces, compare_methods
-from pinfactory.experiments.style import GREY, headline, new_figure
+from pinfactory.experiments.style import GREY, counted, headline, new_figure
 from pinfactory.experiments.synthetic_data import COMMITTEE
 from pinfactory.paper import regressor as paper_regressor
 
@@ -52,7 +52,7 @@ def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
     """Return one piece for every number of experts."""
     own = without(settings, "method", "n_experts")
     ours, literal = (
-        {_experts(n): partial(_fit, own, n, make) for n in settings.n_experts}
+        {counted(n, "expert"): partial(_fit, own, n, make) for n in settings.n_experts}
         for make in (_ours, _literal)
     )
     return choose_pieces(settings.method, ours, literal)
@@ -73,10 +73,6 @@ def _ours(settings: Settings, n_experts: int, seed: int) -> SpecialistRegressor:
 
 def _literal(settings: Settings, n_experts: int, seed: int) -> SpecialistRegressor:
     return paper_regressor(n_experts, random_state=seed)
-
-
-def _experts(number: int) -> str:
-    return "1 expert" if number == 1 else f"{number} experts"
 
 
 def curve(x: Float[np.ndarray, "n 1"]) -> Float[np.ndarray, " n"]:

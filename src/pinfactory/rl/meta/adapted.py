@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from pinfactory.environment import with_library_settings
+from pinfactory.core.compiling import with_library_settings
+from pinfactory.core.hierarchy import take_expert
 from pinfactory.rl.envs import Env, replicate
-from pinfactory.rl.policy import take_expert
 from pinfactory.rl.predictor import host_uniforms
 
 from .policy import MetaPolicy, probe_and_select

@@ -13,10 +13,11 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from pinfactory.core.constraints import Priors
 from pinfactory.core.families import Categorical
+from pinfactory.core.growth import take_priors
+from pinfactory.core.hierarchy import take_expert
 from pinfactory.networks import Network
 from pinfactory.recurrent import SequenceNetwork
 from pinfactory.rl.actions import BoxActions
-from pinfactory.rl.policy import take_expert
 
 from .state import MetaAgentState
 
@@ -138,14 +139,9 @@ def _cost_direction(
 
 def _split_priors(priors: Priors, parent: Int[Array, " m"], side: Float[Array, " m"]) -> Priors:
     """Return priors with p(m) of a parent halved between it and its child; both keep p(a|m)."""
-    selector_prior, expert_prior = priors.stages
-    assert isinstance(selector_prior.family, Categorical)
-    probs = selector_prior.family.probs[parent] * jnp.where(side == 0.0, 1.0, 0.5)
+    copied = take_priors(priors, parent)
+    selection = copied.stages[0].family
+    assert isinstance(selection, Categorical)
+    probs = selection.probs * jnp.where(side == 0.0, 1.0, 0.5)
     shared = Categorical.from_probs(probs / jnp.sum(probs))
-    copies = (take_expert(expert_prior.family, parent), expert_prior.mass[parent])
-    return Priors(
-        (
-            eqx.tree_at(lambda p: p.family, selector_prior, shared),
-            eqx.tree_at(lambda p: (p.family, p.mass), expert_prior, copies),
-        )
-    )
+    return eqx.tree_at(lambda p: p.stages[0].family, copied, shared)
