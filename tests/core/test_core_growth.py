@@ -9,7 +9,7 @@ import pytest
 from pinfactory import networks
 from pinfactory.core.constraints import Constraints, Fixed, Priors
 from pinfactory.core.families import Categorical
-from pinfactory.core.growth import order_by_share, reorder
+from pinfactory.core.growth import order_by_share, reorder, split_outputs, split_priors
 from pinfactory.core.hierarchy import FamilyExpert, assemble
 from pinfactory.core.learning import CommitteeLoss, Data, Learner
 from pinfactory.core.utilities import log_likelihood
@@ -93,3 +93,28 @@ def test_what_cannot_be_done_is_refused():
         reorder(state, np.asarray([0, 0, 1, 2]))
     with pytest.raises(TypeError, match="take_outputs"):
         reorder(eqx.tree_at(lambda s: s.model.selector, state, jnp.tanh), np.arange(4))
+
+
+def test_copies_share_the_prior_of_their_parent():
+    priors, parent = trained("mlp").constraints.priors, np.asarray([0, 1, 0, 3])
+    new = split_priors(priors, jnp.asarray(parent))
+    before, after = (np.exp(p.stages[0].family.log_probs) for p in (priors, new))
+    expected = before[parent] / np.asarray([2.0, 1.0, 2.0, 1.0])
+    np.testing.assert_allclose(after, expected / expected.sum(), rtol=1e-5)
+    old, copied = (p.stages[1] for p in (priors, new))
+    np.testing.assert_array_equal(copied.family.log_probs, old.family.log_probs[parent])
+    np.testing.assert_array_equal(copied.mass, old.mass[parent])
+
+
+def test_copies_divide_the_inputs_of_their_parent():
+    layer, parent = networks.linear(3, 4, key=jax.random.key(0)), jnp.asarray([0, 1, 0, 3])
+    direction, threshold = jnp.asarray([1.0, -2.0, 0.5]), jnp.full(4, 0.3)
+    sharpness = jnp.asarray([-1.5, 0.0, 1.5, 0.0])
+    new = split_outputs(layer, parent, direction, threshold, sharpness)
+    before, after = (np.asarray(jax.vmap(part)(X)) for part in (layer, new))
+    np.testing.assert_allclose(after[:, [1, 3]], before[:, [1, 3]], atol=1e-5)
+    beyond = np.asarray(X @ direction) - 0.3
+    np.testing.assert_allclose(after[:, 2] - after[:, 0], 3.0 * beyond, atol=1e-4)
+    at_threshold = X[0] - beyond[0] * direction / jnp.sum(direction**2)
+    one, two = np.exp(layer(at_threshold)[0]), np.exp(np.asarray(new(at_threshold))[[0, 2]])
+    np.testing.assert_allclose(two, [one / 2, one / 2], rtol=1e-4)

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from pinfactory import settings as check
 from pinfactory.base import Learnable
+from pinfactory.callbacks import fingerprint
 from pinfactory.core.batches import Batches, Source
 from pinfactory.core.compiling import bounded, with_library_settings
 from pinfactory.core.constraints import Schedule
@@ -179,6 +180,7 @@ class FewShotBaseline(TrainedOnTasks):
                 training.source,
                 callbacks=callbacks,
                 checkpoint=checkpoint,
+                identity={"tasks": fingerprint(*jax.tree.leaves(seen))} if checkpoint else None,
                 steps=self.max_iter,
                 batches=training.batches,
                 chunk=100,

@@ -1,8 +1,9 @@
-"""Experts that are put in order, with all that belongs to them, and selectors changed by output.
+"""Experts that are put in order or split, with all that belongs to them, under fixed shapes.
 
 What belongs to an expert: its parameters, its output of the selector, its priors, the running mean
-of its parameters and what the optimiser knows of them. Shapes never change, so that one compiled
-program serves before and after.
+of its parameters and what the optimiser knows of them. All of it is moved by an order that says
+for every place which expert it gets; one that is named twice is split. Shapes never change, so
+that one compiled program serves before and after.
 
 What a selector gives out for each expert is moved by `take_outputs`; a selector of one's own needs
 a method of that name, or a last layer that is an `eqx.nn.Linear`.
@@ -157,3 +158,41 @@ def take_priors(priors: Priors, order: Order) -> Priors:
             )
         )
     return Priors(tuple(stages))
+
+
+# ------------------------------------------------------------------------------------- splits
+
+
+def split_priors(priors: Priors, parent: Order) -> Priors:
+    """Return priors with p(m) of a parent shared evenly by its copies; all keep p(y|m)."""
+    copied = take_priors(priors, parent)
+    selection = copied.stages[0].family
+    assert isinstance(selection, Categorical)
+    probs = selection.probs / _n_copies(parent)
+    shared = Categorical.from_probs(probs / jnp.sum(probs))
+    return eqx.tree_at(lambda p: p.stages[0].family, copied, shared)
+
+
+def split_outputs(
+    layer: eqx.nn.Linear,
+    parent: Order,
+    direction: Float[Array, " h"],
+    threshold: Float[Array, " m"],
+    sharpness: Float[Array, " m"],
+) -> eqx.nn.Linear:
+    """Return a selector's last layer, in which the copies of an expert divide its inputs.
+
+    Output m is that of the parent plus sharpness · (direction · h − threshold), lowered by log 2
+    where there are two copies. With sharpnesses ±s the log odds between the two are
+    2s · (direction · h − threshold), and at the threshold each gets half of what the one had.
+    """
+    copied = take_expert(layer, parent)
+    assert copied.bias is not None
+    weight = copied.weight + sharpness[:, None] * direction
+    bias = copied.bias - sharpness * threshold - jnp.log(_n_copies(parent))
+    return eqx.tree_at(lambda layer: (layer.weight, layer.bias), copied, (weight, bias))
+
+
+def _n_copies(parent: Order) -> Float[Array, " m"]:
+    """Return for every place how many have the same parent."""
+    return jnp.sum(parent[:, None] == parent, axis=0).astype(float)

@@ -117,12 +117,9 @@ def _fit(
     }
 
 
+@compare_methods
 def measures(results: Results) -> list[Measure]:
     """Return held-out accuracies and the bits of both stages."""
-    return compare_methods(_measures, results)
-
-
-def _measures(results: Results) -> list[Measure]:
     rows = []
     for piece in sorted(results.values(), key=lambda piece: TASKS.index(piece["task"])):
         task, n_experts = piece["task"], piece["n_experts"]

@@ -128,12 +128,9 @@ def true_log_density(X: np.ndarray) -> np.ndarray:
     return logsumexp(parts, axis=0) - np.log(len(CORNERS))
 
 
+@compare_methods
 def measures(results: Results) -> list[Measure]:
     """Return the loss of log-likelihood, the lead over the kernels, and the experts in use."""
-    return compare_methods(_measures, results)
-
-
-def _measures(results: Results) -> list[Measure]:
     rows = []
     for name, piece in results.items():
         target = 1.0 if name in ("4 experts", "8 experts") else None

@@ -133,12 +133,9 @@ def _picture(settings: Settings, committee: SpecialistRegressor, seed: int) -> d
     }
 
 
+@compare_methods
 def measures(results: Results) -> list[Measure]:
     """Return R², log-likelihood and coverage on held-out samples, and the selector's bits."""
-    return compare_methods(_measures, results)
-
-
-def _measures(results: Results) -> list[Measure]:
     rows = []
     for label in ("R²", "log-likelihood", "coverage", "selector_bits"):
         for name, piece in results.items():
