@@ -17,6 +17,11 @@ SMALLEST = {
     "chunked_density": {"rows": 20_000},
     "cluster_simulation": {"seeds": 1, "measured_tasks": 10, "measured_rows": 3000},
     "compile_time": {"seeds": 1},
+    "fit_times": {
+        "seeds": 1,
+        "kinds": ("8 lines, 16,000 × 26", "first answer of a process"),
+        "share": 0.02,
+    },
     "controls": {"seeds": 1, "data": ("circles", "Hitters")},
     "density_peers": {"seeds": 1, "sets": ("iris",), "n_folds": 2},
     "density_speed": {"seeds": 1, "rows": 3000, "repeats": 1},

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from pinfactory import networks
 from pinfactory.core.learning import Learner, State, scan
 
-from ._mixtures import LEAST_DEVIATION, Mixture
+from .mixture import LEAST_DEVIATION, Mixture
 
 
 class _Weights(eqx.Module):
