@@ -10,7 +10,7 @@ from pinfactory import SpecialistClassifier, SpecialistRegressor
 from pinfactory.core.hierarchy import stack
 from pinfactory.core.learning import Data
 from pinfactory.estimators import fitting
-from pinfactory.estimators.noise import least_deviation
+from pinfactory.estimators.predictive import least_deviation
 
 
 def line(n=200, seed=0):

@@ -13,10 +13,9 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, Key
 
 from pinfactory import settings as check
-from pinfactory.core.batches import Batches, Epochs
+from pinfactory.core.batches import Batches, Epochs, current_mesh, share_rows
 from pinfactory.core.compiling import compiled
 from pinfactory.core.constraints import Budget, Constraints, Priors, Resource, Schedule, Scheduled
-from pinfactory.core.devices import current_mesh, share_rows
 from pinfactory.core.hierarchy import Decision, Expert, Hierarchy, assemble, stack, zeros_like
 from pinfactory.core.learning import CommitteeLoss, Data, Learner, State, Utility
 from pinfactory.core.training import Run, Trained
