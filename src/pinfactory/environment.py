@@ -19,7 +19,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 # Set to "off", or to a folder other than the user's cache.
 CACHE_VARIABLE = "PINFACTORY_COMPILATION_CACHE"
 # Programs that compile faster are not worth a file; the oldest go when all take more room.
-_SHORTEST_SECONDS, _MOST_BYTES = 0.1, 2 * 10**9
+_SHORTEST_SECONDS, _MOST_BYTES = 0.01, 2 * 10**9
 
 
 @contextmanager

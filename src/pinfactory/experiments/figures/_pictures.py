@@ -1,13 +1,14 @@
 """Pictures of a plane of inputs: samples, what is decided, and who decides."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.ticker import MaxNLocator
 
-from pinfactory.experiments.style import INK
+from pinfactory.experiments.style import GREY, INK, PALETTE, tidy
 from pinfactory.plotting import expert_colours
 
 _CLASSES = ("#3b6fb6", "#c8553d")
@@ -42,6 +43,27 @@ def partition_image(responsibilities: np.ndarray) -> np.ndarray:
     """Return p(m|x), experts along the last axis, as colours."""
     palette = _WHITE + (1.0 - _WHITE) * expert_colours(responsibilities.shape[-1])
     return np.clip(responsibilities @ palette, 0.0, 1.0)
+
+
+def draw_scores(axes: Axes, ours: str, scores: Mapping[str, Sequence[float]]) -> None:
+    """Draw the mean score of several models and its deviation over seeds; ours in colour."""
+    for place, (name, values) in enumerate(scores.items()):
+        colour = PALETTE[2] if name == ours else GREY
+        mean, spread = float(np.mean(values)), float(np.std(values))
+        axes.errorbar(mean, place, xerr=spread, fmt="o", color=colour, capsize=2.0)
+        axes.annotate(
+            f"{mean:.3f}",
+            (mean, place),
+            (0, 5),
+            textcoords="offset points",
+            ha="center",
+            fontsize=9,
+        )
+    axes.set_yticks(range(len(scores)), list(scores), fontsize=10)
+    axes.set_ylim(len(scores) - 0.4, -0.8)
+    axes.margins(x=0.12)
+    axes.xaxis.set_major_locator(MaxNLocator(4))
+    tidy(axes)
 
 
 def _image(piece: Mapping[str, Any], name: str) -> np.ndarray:

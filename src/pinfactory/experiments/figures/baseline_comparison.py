@@ -32,8 +32,9 @@ and 4 trees of depth 2 (scikit-learn's own, at their defaults), and our committe
 linear experts. The paper shows the partitions and no numbers. Trees cut along the axes, so that a
 round boundary costs them many leaves; the committee draws it with few lines, laid by the selector.
 A fair reader keeps in mind that the selector, two layers of ten units, is itself a network that
-could learn the circles, and that deeper trees or larger forests would learn them too. The paper's
-method to the letter (`--method both`) stands in a column of its own.
+could learn the circles, and that deeper trees or larger forests would learn them too; the figure
+of the classification tasks has one such network among its controls. The paper's method to the
+letter (`--method both`) stands in a column of its own.
 """
 
 

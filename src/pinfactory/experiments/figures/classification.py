@@ -10,13 +10,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
 from pinfactory import SpecialistClassifier
+from pinfactory.experiments.controls import CONTROLS, control, split_controls
 from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.methods import Method, by_method, choose_pieces, compare_methods
 from pinfactory.experiments.style import GREY, INK, new_figure, tidy
 from pinfactory.experiments.synthetic_data import COMMITTEE, TASKS, classification, mesh, plane
 from pinfactory.paper import classifier as paper_classifier
 
-from ._pictures import draw_partition, draw_probability, draw_samples
+from ._pictures import draw_partition, draw_probability, draw_samples, draw_scores
 
 TITLE = "Classification with linear experts"
 PLACE = "Section 4.1, Figure 2"
@@ -30,7 +31,9 @@ than in the paper, more experts also help on the half moons: where it sees an im
 circles and blobs when the selector is cheap, because it then does most of the work: on the circles
 its experts are constants, one for each ring. The paper's method to the letter (`--method both`)
 does what the paper reports on the moons: whatever the number of experts it stays near one expert's
-accuracy, also where its selector divides the moons. The paper draws its accuracies but prints
+accuracy, also where its selector divides the moons. Controls show what else could explain the
+gain: committees at the library's defaults with constant experts, a linear selector or a network as
+selector, mixtures without prices, and one dense network. The paper draws its accuracies but prints
 none, so the targets are our own.
 """
 
@@ -47,6 +50,7 @@ class Settings(Presets):
     n_samples: int = 1024
     tasks: tuple[str, ...] = TASKS
     n_experts: tuple[int, ...] = (1, 2, 4)
+    controls: tuple[str, ...] = CONTROLS
     beta_selector: float = 5.0
     beta_expert: float = 20.0
     learning_rate: float = 3e-3
@@ -60,15 +64,21 @@ class Settings(Presets):
 
 
 def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
-    """Return one piece for every number of experts and task."""
-    own = without(settings, "method", "n_experts", "tasks")
+    """Return one piece for every number of experts and task, and for every control."""
+    own = without(settings, "method", "n_experts", "tasks", "controls")
     # Experts in the outer loop: the program for a number of experts is compiled once.
     cells = [(task, n) for n in settings.n_experts for task in settings.tasks]
     ours, literal = (
         {f"{task}, {_experts(n)}": partial(_fit, own, task, n, make) for task, n in cells}
         for make in (_ours, _literal)
     )
-    return choose_pieces(settings.method, ours, literal)
+    most = max(settings.n_experts)
+    controls = {
+        f"{task}, {name}": partial(_fit_control, own, task, most, name)
+        for name in settings.controls
+        for task in settings.tasks
+    }
+    return choose_pieces(settings.method, ours | controls, literal)
 
 
 def _ours(settings: Settings, n_experts: int, seed: int) -> SpecialistClassifier:
@@ -117,20 +127,38 @@ def _fit(
     }
 
 
+def _fit_control(settings: Settings, task: str, n_experts: int, name: str) -> dict[str, Any]:
+    """Fit a control of so many experts for every seed."""
+    accuracy = []
+    for seed in range(settings.seeds):
+        split = classification(task, settings.n_samples, seed)
+        model = control(name, n_experts, True, seed).fit(split.X, split.y)
+        accuracy.append(float(np.mean(model.predict(split.X_test) == split.y_test)))
+    return {"task": task, "control": name, "n_experts": n_experts, "accuracy": accuracy}
+
+
 def measures(results: Results) -> list[Measure]:
     """Return held-out accuracies and the bits of both stages."""
     return compare_methods(_measures, results)
 
 
 def _measures(results: Results) -> list[Measure]:
+    results, controls = split_controls(results)
     rows = []
-    for piece in sorted(results.values(), key=lambda piece: TASKS.index(piece["task"])):
+    for piece in _sorted(results):
         task, n_experts = piece["task"], piece["n_experts"]
         target = TARGETS[task] if n_experts == 4 else None
         rows.append(_measure("accuracy", piece, target=target))
     for name, label in (("selector_bits", "I(X;M)"), ("expert_bits", "I(X;Y|M)")):
         rows += [_measure(name, piece, label) for piece in results.values()]
+    for piece in _sorted(controls):
+        name = f"accuracy, {piece['task']}, control: {piece['control']}"
+        rows.append(Measure.over(name, piece["accuracy"]))
     return rows
+
+
+def _sorted(results: Results) -> list[Any]:
+    return sorted(results.values(), key=lambda piece: TASKS.index(piece["task"]))
 
 
 def _measure(name: str, piece: Any, label: str = "accuracy", **more: Any) -> Measure:
@@ -140,7 +168,7 @@ def _measure(name: str, piece: Any, label: str = "accuracy", **more: Any) -> Mea
 
 def opening(results: Results) -> tuple[str, Figure]:
     """Return what dividing the work brings, and a picture of it."""
-    results = next(iter(by_method(results).values()))
+    results, _ = split_controls(next(iter(by_method(results).values())))
     fewest, most = (
         choose(piece["n_experts"] for piece in results.values()) for choose in (min, max)
     )
@@ -178,15 +206,33 @@ def _experts(number: int) -> str:
 
 def draw(results: Results) -> Figure:
     """Draw data, decisions, partitions, accuracy, bits and p(m): two rows for each task."""
+    results, controls = split_controls(results)
     shown: dict[str, list[Any]] = {}
     for suffix, pieces in by_method(results).items():
         for piece in pieces.values():
             shown.setdefault(f"{piece['task']}{suffix}", []).append(piece)
-    figure = new_figure(15.0, 5.0 * len(shown))
-    rows = figure.subfigures(len(shown), 1, hspace=0.03, squeeze=False)[:, 0]
-    for row, (title, found) in zip(rows, sorted(shown.items()), strict=True):
+    heights = [5.0] * len(shown) + [3.6] * bool(controls)
+    figure = new_figure(15.0, sum(heights))
+    rows = figure.subfigures(len(heights), 1, hspace=0.03, squeeze=False, height_ratios=heights)
+    for row, (title, found) in zip(rows[:, 0], sorted(shown.items()), strict=False):
         _draw_task(row, title, found)
+    if controls:
+        _draw_controls(rows[-1, 0], results, _sorted(controls))
     return figure
+
+
+def _draw_controls(figure: SubFigure, committees: Results, controls: list[Any]) -> None:
+    """Draw the accuracy of the largest committee on every task beside its controls."""
+    most = controls[0]["n_experts"]
+    figure.suptitle(
+        f"controls, {_experts(most)}", x=0.01, ha="left", fontweight="bold", fontsize=14.0
+    )
+    tasks = list(dict.fromkeys(piece["task"] for piece in controls))
+    for axes, task in zip(figure.subplots(1, len(tasks), squeeze=False)[0], tasks, strict=True):
+        scores = {"ours": committees[f"{task}, {_experts(most)}"]["accuracy"]}
+        scores |= {p["control"]: p["accuracy"] for p in controls if p["task"] == task}
+        draw_scores(axes, "ours", scores)
+        axes.set_xlabel(f"accuracy (held out), {task}")
 
 
 def _draw_task(figure: SubFigure, title: str, found: list[Any]) -> None:

@@ -8,13 +8,17 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
+from sklearn.metrics import r2_score
 
 from pinfactory import PartitionDisplay, SpecialistRegressor
+from pinfactory.experiments.controls import CONTROLS, control, split_controls
 from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.methods import Method, choose_pieces, compare_methods
 from pinfactory.experiments.style import GREY, headline, new_figure
 from pinfactory.experiments.synthetic_data import COMMITTEE
 from pinfactory.paper import regressor as paper_regressor
+
+from ._pictures import draw_scores
 
 TITLE = "Local linear regression"
 PLACE = "Section 4.1, regression"
@@ -25,7 +29,9 @@ answers with a Gaussian around its line, drawn in its colour where it is respons
 mixes them into a full predictive density, whose mean and band of two deviations are drawn. The
 best that any model can do is R² = 1 − noise variance / variance of y, and the band should hold 95
 % of held-out samples. Two lines cannot follow the curve, four can, and of eight the selector keeps
-about four.
+about four. Controls show what else could explain the gain: committees at the library's defaults
+with constant experts, a linear selector or a network as selector, mixtures without prices, and one
+dense network.
 """
 
 _REACH = 4.5
@@ -40,6 +46,7 @@ class Settings(Presets):
     n_samples: int = 800
     noise: float = 0.25
     n_experts: tuple[int, ...] = (1, 2, 4, 8)
+    controls: tuple[str, ...] = CONTROLS
     max_iter: int = 10_000
     n_init: int = 4
     resolution: int = 240
@@ -49,13 +56,15 @@ class Settings(Presets):
 
 
 def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
-    """Return one piece for every number of experts."""
-    own = without(settings, "method", "n_experts")
+    """Return one piece for every number of experts, and for every control of the most."""
+    own = without(settings, "method", "n_experts", "controls")
     ours, literal = (
         {_experts(n): partial(_fit, own, n, make) for n in settings.n_experts}
         for make in (_ours, _literal)
     )
-    return choose_pieces(settings.method, ours, literal)
+    most = max(settings.n_experts)
+    controls = {name: partial(_fit_control, own, most, name) for name in settings.controls}
+    return choose_pieces(settings.method, ours | controls, literal)
 
 
 def _ours(settings: Settings, n_experts: int, seed: int) -> SpecialistRegressor:
@@ -119,6 +128,17 @@ def _fit(
     }
 
 
+def _fit_control(settings: Settings, n_experts: int, name: str) -> dict[str, Any]:
+    """Fit a control of so many experts for every seed."""
+    X_test, y_test = _draw_data(settings, 20_000, 12345)
+    score = []
+    for seed in range(settings.seeds):
+        model = control(name, n_experts, False, seed)
+        model.fit(*_draw_data(settings, settings.n_samples, seed))
+        score.append(r2_score(y_test, model.predict(X_test)))
+    return {"control": name, "n_experts": n_experts, "R²": score}
+
+
 def _picture(settings: Settings, committee: SpecialistRegressor, seed: int) -> dict[str, Any]:
     """Return what a picture of the committee needs."""
     x, y = _draw_data(settings, settings.n_samples, seed)
@@ -143,6 +163,7 @@ def measures(results: Results) -> list[Measure]:
 
 
 def _measures(results: Results) -> list[Measure]:
+    results, controls = split_controls(results)
     rows = []
     for label in ("R²", "log-likelihood", "coverage", "selector_bits"):
         for name, piece in results.items():
@@ -155,18 +176,22 @@ def _measures(results: Results) -> list[Measure]:
                     target=round(piece["best R²"] - 0.02, 4) if wanted else None,
                 )
             )
-    return rows
+    return rows + [Measure.over(f"R², control: {k}", v["R²"]) for k, v in controls.items()]
 
 
 _LABELS = {"coverage": "share within two deviations", "selector_bits": "I(X;M)"}
 
 
 def draw(results: Results) -> Figure:
-    """Draw every committee: its experts' lines, its mean and its band."""
+    """Draw every committee: its experts' lines, its mean and its band; then the controls."""
+    results, controls = split_controls(results)
     n_columns = min(2, len(results))
     n_rows = -(-len(results) // n_columns)
-    figure = new_figure(6.6 * n_columns, 4.0 * n_rows)
-    panels = figure.subplots(n_rows, n_columns, squeeze=False, sharex=True, sharey=True).ravel()
+    heights = [4.0 * n_rows] + [3.6] * bool(controls)
+    figure = new_figure(6.6 * n_columns, sum(heights))
+    parts = figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
+    above = parts[0]
+    panels = above.subplots(n_rows, n_columns, squeeze=False, sharex=True, sharey=True).ravel()
     for axes, (name, piece) in zip(panels, results.items(), strict=False):
         picture = {key: np.asarray(value) for key, value in piece["picture"].items()}
         PartitionDisplay(
@@ -189,10 +214,17 @@ def draw(results: Results) -> Figure:
         axes.set_ylabel("y")
     for spare in panels[len(results) :]:
         spare.set_axis_off()
-    figure.supxlabel(
+    above.supxlabel(
         "lines: experts, strong where they are responsible · dashed: the committee's mean · "
         "grey: two deviations",
         fontsize=10,
         color=GREY,
     )
+    if controls:
+        most = next(iter(controls.values()))["n_experts"]
+        scores = {"ours": results[_experts(most)]["R²"]}
+        axes = parts[1].subplots()
+        draw_scores(axes, "ours", scores | {name: p["R²"] for name, p in controls.items()})
+        axes.set_xlabel("R² (held out)")
+        headline(axes, f"controls, {_experts(most)}")
     return figure

@@ -4,7 +4,7 @@ import numpy as np
 from scipy.special import expit, logsumexp
 from sklearn.linear_model import LogisticRegression
 
-from ._mixtures import LEAST_DEVIATION, Mixture
+from .mixture import LEAST_DEVIATION, Mixture
 
 _PENALTY = 1.0  # of squared weights, as ridge and logistic regression have it by default
 

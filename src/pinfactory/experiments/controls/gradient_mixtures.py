@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from pinfactory import networks
 from pinfactory.core.learning import Learner, State
 
-from ._mixtures import LEAST_DEVIATION, Mixture
+from .mixture import LEAST_DEVIATION, Mixture
 
 
 class _Weights(eqx.Module):

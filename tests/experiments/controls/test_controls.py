@@ -7,9 +7,12 @@ import pytest
 from scipy import stats
 from sklearn.datasets import make_moons
 
-from pinfactory.experiments.benchmarks import _gradient_mixtures
-from pinfactory.experiments.benchmarks._em_mixture import EMMixture
-from pinfactory.experiments.benchmarks._gradient_mixtures import DenseNetwork, GradientMixture
+from pinfactory.experiments.controls import (
+    DenseNetwork,
+    EMMixture,
+    GradientMixture,
+    gradient_mixtures,
+)
 
 KINDS = [GradientMixture, EMMixture]
 
@@ -90,8 +93,8 @@ def test_the_balancing_loss_is_one_where_all_experts_get_the_same_and_m_where_on
         last = weights.gate.layers[-1]
         weights = eqx.tree_at(lambda w: w.gate.layers[-1].bias, weights, last.bias + bias)
         return float(
-            _gradient_mixtures._loss(weights, rows, 1.0)
-            - _gradient_mixtures._loss(weights, rows, 0.0)
+            gradient_mixtures._loss(weights, rows, 1.0)
+            - gradient_mixtures._loss(weights, rows, 0.0)
         )
 
     assert load(np.zeros(4)) == pytest.approx(1.0, abs=1e-4)
