@@ -47,6 +47,7 @@ SMALLEST = {
     "omniglot_choices": {"methods": (), "n_experts": 2, "committee_steps": 20, "n_tasks": 50},
     "omniglot_speed": {"seeds": 1, "shots": (1,), "chunks": 1},
     "omniglot_ways": {"learners": ("MAML, 5 classes",), "share": 0.001, "n_tasks": 10},
+    "other_tables": {"tables": ("two_class_dat",), "methods": ("8 linear experts", "one line")},
     "raw_tables": {"seeds": 1, "tables": ("Hitters",)},
     "real_tables": {"seeds": 1, "tables": ("Hitters",)},
     "rl_speed": {

@@ -48,6 +48,38 @@ TABLES: dict[str, Source | None] = {
     "wa_churn": Source("modeldata", ("wa_churn",), "churn", classify=True),
     **dict.fromkeys(("iris", "wine", "breast_cancer", "digits", "diabetes")),
 }
+# Tables on which nothing was chosen or tuned.
+OTHERS: dict[str, Source] = {
+    "Affairs": Source("AER", ("Affairs",), "affairs"),
+    "ames": Source("modeldata", ("ames",), "Sale_Price"),
+    "Auto": Source("ISLR", ("Auto",), "mpg", False, ("name",)),
+    "biomass": Source("modeldata", ("biomass",), "HHV", False, ("sample", "dataset")),
+    "Boston": Source("MASS", ("Boston",), "medv"),
+    "BudgetFood": Source("Ecdat", ("BudgetFood",), "wfood"),
+    "bwght": Source("wooldridge", ("bwght",), "bwght", False, ("lbwght", "bwghtlbs", "packs")),
+    "CASchools": Source(
+        "AER", ("CASchools",), "math", False, ("district", "school", "county", "read")
+    ),
+    "concrete": Source("modeldata", ("concrete",), "compressive_strength"),
+    "CPS1988": Source("AER", ("CPS1988",), "wage"),
+    "Default": Source("ISLR", ("Default",), "default", classify=True),
+    "diamonds": Source("ggplot2", ("diamonds",), "price"),
+    "GSOEP9402": Source("AER", ("GSOEP9402",), "school", classify=True),
+    "HMDA": Source("AER", ("HMDA",), "deny", classify=True),
+    "hpc_data": Source("modeldata", ("hpc_data",), "class", classify=True),
+    "Mroz": Source("carData", ("Mroz",), "lfp", classify=True),
+    "PSID1982": Source("AER", ("PSID1982",), "wage"),
+    "quakes": Source("datasets", ("quakes",), "stations"),
+    "RecreationDemand": Source("AER", ("RecreationDemand",), "trips"),
+    "Salaries": Source("carData", ("Salaries",), "salary"),
+    "SLID": Source("carData", ("SLID",), "wages"),
+    "SmokeBan": Source("AER", ("SmokeBan",), "smoker", classify=True),
+    "spam7": Source("DAAG", ("spam7",), "yesno", classify=True),
+    "stackoverflow": Source("modeldata", ("stackoverflow",), "Remote", classify=True),
+    "Star": Source("Ecdat", ("Star",), "tmathssk", False, ("treadssk", "schidkn")),
+    "two_class_dat": Source("modeldata", ("two_class_dat",), "Class", classify=True),
+    "Wage": Source("ISLR", ("Wage",), "wage", False, ("logwage",)),
+}
 # A category in fewer rows is one of the "infrequent".
 _FEWEST = 10
 
@@ -101,12 +133,16 @@ def load_frames(name: str, seed: int) -> tuple[Any, np.ndarray, Any, np.ndarray,
 
 def has_classes(name: str) -> bool:
     """Return whether the column to predict holds classes."""
-    source = TABLES[name]
+    source = _source(name)
     return name != "diabetes" if source is None else source.classify
 
 
+def _source(name: str) -> Source | None:
+    return OTHERS[name] if name in OTHERS else TABLES[name]
+
+
 def _load(name: str) -> tuple[Any, np.ndarray, bool]:
-    source = TABLES[name]
+    source = _source(name)
     if source is None:
         frame, target = getattr(datasets, f"load_{name}")(return_X_y=True, as_frame=True)
         return frame, target.to_numpy(), has_classes(name)
