@@ -337,6 +337,12 @@ def test_observations_of_another_shape_or_not_finite_are_refused(
         trained.predict([0.0, np.nan, 0.0, 0.0])
 
 
+@pytest.mark.usefixtures("types_unchecked")
+def test_a_number_of_episodes_that_is_none_is_refused(trained: SpecialistAgent) -> None:
+    with pytest.raises(ValueError, match="`n_episodes` must be an integer of at least 1"):
+        trained.evaluate(None)
+
+
 def test_parameters_can_differ_between_environments() -> None:
     params = envs.CartPoleParams(gravity=jnp.array([9.8, 5.0, 2.0, 20.0]))
     agent = SpecialistAgent(envs.CartPole, **SMALL | {"n_experts": 2}, params=params)
