@@ -31,10 +31,10 @@ import numpy as np
 import pytest
 from sklearn.datasets import make_blobs, make_circles
 
+from pinfactory.core.compiling import enable_compilation_cache
 from pinfactory.core.families import Categorical
 from pinfactory.core.hierarchy import Decision, FamilyExpert, Hierarchy, assemble
 from pinfactory.core.learning import Data
-from pinfactory.environment import enable_compilation_cache
 
 enable_compilation_cache()
 

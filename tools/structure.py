@@ -30,7 +30,7 @@ LAYERS = (
         "vision",
         "tables",
     ),
-    ("environment", "formats"),
+    ("formats",),
     ("core",),
 )
 LONGEST_FUNCTION, LONGEST_FILE = 60, 300

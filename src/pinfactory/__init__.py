@@ -4,8 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pinfactory.core.batches import data_parallel
     from pinfactory.core.constraints import Scheduled
-    from pinfactory.core.devices import data_parallel
     from pinfactory.core.information import Information
     from pinfactory.estimators import (
         SpecialistClassifier,
@@ -46,7 +46,7 @@ _MODULES = {
     "rl": "SpecialistAgent",
     "rl.meta": "MetaSpecialistAgent",
     "core.constraints": "Scheduled",
-    "core.devices": "data_parallel",
+    "core.batches": "data_parallel",
     "core.information": "Information",
     "plotting": "DensityDisplay InformationDisplay PartitionDisplay",
     "persistence": "load",

@@ -16,11 +16,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from pinfactory import settings as check
 from pinfactory.callbacks import Checkpoint, ProgressBar, as_callbacks, fingerprint
+from pinfactory.core.compiling import library_settings
 from pinfactory.core.constraints import Priors, Resource
 from pinfactory.core.hierarchy import Decision
 from pinfactory.core.information import Information
 from pinfactory.core.training import Callback, Run, Steps, Trained, TrainingInterrupted, train
-from pinfactory.environment import library_settings
 from pinfactory.persistence import dotted_name, load, save_model, set_attributes
 
 Documented = TypeVar("Documented")

@@ -133,27 +133,6 @@ class SoftTree(eqx.Module):
         bias = factor * self.bias + (1.0 - factor) * (above - below)
         return SoftTree(factor * self.weight, bias, self.path)
 
-    def separate_outputs(
-        self, first: int, second: int, key: Key[Array, ""], scale: Float[Array, ""]
-    ) -> "SoftTree":
-        """Put a free gate between two leaves with the same path, in a random direction."""
-        path = np.asarray(self.path).copy()
-        gate = int(np.flatnonzero(~np.delete(path, second, axis=0).any(axis=0))[0])
-        path[second] = path[first]
-        path[first, gate], path[second, gate] = -1, 1
-        direction = jax.random.normal(key, self.weight.shape[1:], self.weight.dtype)
-        weight = self.weight.at[gate].set(scale * direction)
-        return SoftTree(weight, self.bias.at[gate].set(0.0), jnp.asarray(path))
-
-    def average_outputs(self, kept: int, other: int) -> "SoftTree":
-        """Take away the gate between two leaves that it alone separates."""
-        path = np.asarray(self.path).copy()
-        differ = np.flatnonzero(path[kept] != path[other])
-        if len(differ) != 1:
-            raise ValueError(f"leaves {kept} and {other} must be neighbours to be merged.")
-        path[[kept, other], differ[0]] = 0
-        return SoftTree(self.weight, self.bias, jnp.asarray(path))
-
 
 def split_paths(parents: Sequence[int], n_leaves: int) -> Int[np.ndarray, "leaves gates"]:
     """Return the paths of a tree whose gate n splits leaf n + 1 off leaf ``parents[n]``."""

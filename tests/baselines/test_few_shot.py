@@ -18,7 +18,7 @@ from pinfactory.baselines.metric import MatchingModel, PrototypicalModel
 from pinfactory.callbacks import Callback
 from pinfactory.meta.experts import HeadedNetwork
 from pinfactory.meta.tasks import ArrayTasks, Samples
-from pinfactory.persistence import load
+from pinfactory.persistence import MismatchError, load
 
 SIDE, N_CLASSES, N_DRAWINGS = 16, 24, 12
 
@@ -191,6 +191,9 @@ def test_training_goes_on_from_its_checkpoint(tasks: Bars, tmp_path: Any) -> Non
     resumed = PrototypicalNetworks(**settings).fit(tasks, checkpoint=file)
     assert [progress.step for progress in resumed.history_] == [150]
     assert eqx.tree_equal(resumed.model_, PrototypicalNetworks(**settings).fit(tasks).model_)
+    brighter = Bars(1.1 * np.asarray(tasks.x), bar_labels(), ways=2, shots=2, queries=3)
+    with pytest.raises(MismatchError, match=r"belongs to tasks \S+, but this run has tasks"):
+        PrototypicalNetworks(**settings).fit(brighter, checkpoint=file)
 
 
 def test_a_refit_that_fails_or_is_interrupted_early_changes_nothing(tasks: Bars) -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from pinfactory.core.batches import Epochs, padded, padded_length, shuffled
+from pinfactory.core.batches import Epochs, hash_rows, padded, padded_length, shuffled
 
 SEEDS = [[0, 1], [2, 3]]
 
@@ -68,3 +68,12 @@ def test_padding_keeps_the_rows_and_appends_zeros():
 def test_rows_of_the_right_number_are_not_copied(n):
     rows = np.ones((n, 1))
     assert padded(rows, padded_length(n)) is rows
+
+
+def test_rows_have_the_same_hash_exactly_if_they_are_equal():
+    x = np.random.default_rng(0).integers(-3, 4, size=(500, 3)).astype(np.float32)
+    x[x == 0.0] *= np.where(np.arange(np.sum(x == 0.0)) % 2, 1.0, -1.0)  # both zeros are one number
+    codes = hash_rows(x.T, len(x))
+    _, rows = np.unique(x + 0.0, axis=0, return_inverse=True)
+    np.testing.assert_array_equal(codes[:, None] == codes, rows[:, None] == rows)
+    assert not np.array_equal(codes, hash_rows(x[:, ::-1].T, len(x)))

@@ -1,4 +1,4 @@
-"""Experts that move, split, merge and go, with all that belongs to them."""
+"""Experts that move, with all that belongs to them."""
 
 import equinox as eqx
 import jax
@@ -9,7 +9,7 @@ import pytest
 from pinfactory import networks
 from pinfactory.core.constraints import Constraints, Fixed, Priors
 from pinfactory.core.families import Categorical
-from pinfactory.core.growth import merge, order_by_share, prune, reorder, split
+from pinfactory.core.growth import order_by_share, reorder, split_outputs, split_priors
 from pinfactory.core.hierarchy import FamilyExpert, assemble
 from pinfactory.core.learning import CommitteeLoss, Data, Learner
 from pinfactory.core.utilities import log_likelihood
@@ -36,7 +36,7 @@ def decide_all(hierarchy):
     return jax.vmap(hierarchy)(X)
 
 
-def trained(selector, n_available=4):
+def trained(selector):
     """Return a state after a few steps, in which everything of an expert differs."""
     hierarchy = assemble(
         jax.random.key(0),
@@ -44,10 +44,6 @@ def trained(selector, n_available=4):
         lambda key: FamilyExpert(networks.linear(3, 2, key=key), Categorical.from_logits),
         4,
     )
-    if selector == "tree" and n_available < 4:
-        path = jnp.asarray(networks.split_paths(range(n_available - 1), 4))
-        hierarchy = eqx.tree_at(lambda h: h.selector.path, hierarchy, path)
-    hierarchy = eqx.tree_at(lambda h: h.available, hierarchy, jnp.arange(4) < n_available)
     like = decide(hierarchy, X[0])
     constraints = Constraints(Priors.running(like, 0.9, 0.9), (Fixed(25.0), Fixed(20.0)))
     state = LEARNER.init(hierarchy, constraints, learning_rate=0.1)
@@ -62,10 +58,6 @@ def shares(state):
 
 def answers(state):
     return np.exp(decide_all(state.model).answers.log_probs)
-
-
-def mixture(state):
-    return np.einsum("nm,nmk->nk", shares(state), answers(state))
 
 
 @pytest.mark.parametrize("selector", SELECTORS)
@@ -86,62 +78,43 @@ def test_what_was_learned_is_the_same_in_any_order(selector):
 
 
 def test_the_busiest_comes_first_and_who_is_switched_off_last():
-    state = prune(trained("mlp"), 1)
+    state = trained("mlp")
+    available = jnp.asarray([True, False, True, True])
+    state = eqx.tree_at(lambda s: s.model.available, state, available)
     share = np.asarray([0.1, 0.9, 0.3, 0.2])
     ordered = order_by_share(state, share)
     np.testing.assert_allclose(shares(ordered), shares(state)[:, [2, 3, 0, 1]], atol=1e-6)
     np.testing.assert_array_equal(ordered.model.available, [True, True, True, False])
 
 
-def test_who_is_switched_off_is_never_chosen():
-    state = trained("mlp")
-    left = np.delete(shares(state), 2, axis=1)
-    pruned = shares(prune(state, 2))
-    np.testing.assert_array_equal(pruned[:, 2], 0.0)
-    expected = left / left.sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(np.delete(pruned, 2, axis=1), expected, atol=1e-6)
-
-
-@pytest.mark.parametrize("selector", SELECTORS)
-def test_two_halves_answer_as_the_whole_did(selector):
-    state = trained(selector, n_available=3)
-    halves, place = split(state, 1, jax.random.key(0), 0.0)
-    assert place == 3
-    assert bool(halves.model.available[3])
-    np.testing.assert_allclose(mixture(halves), mixture(state), atol=1e-5)
-    np.testing.assert_allclose(shares(halves)[:, 1], shares(state)[:, 1] / 2, atol=1e-5)
-    prior = np.exp(halves.constraints.priors.stages[0].family.log_probs)
-    assert prior[1] == pytest.approx(prior[3], rel=1e-5)
-    assert prior.sum() == pytest.approx(1.0, rel=1e-5)
-
-
-@pytest.mark.parametrize("selector", SELECTORS)
-def test_halves_part_and_become_one_again(selector):
-    state = trained(selector, n_available=3)
-    halves, place = split(state, 1, jax.random.key(0), 0.3)
-    assert np.abs(shares(halves)[:, 1] - shares(halves)[:, place]).max() > 1e-3
-    same = merge(halves, 1, place, np.full(4, 0.25))
-    np.testing.assert_allclose(mixture(same), mixture(state), atol=1e-5)
-    np.testing.assert_array_equal(same.model.available, state.model.available)
-
-
-def test_shapes_never_change():
-    state = trained("mlp", n_available=3)
-    halves, place = split(state, 0, jax.random.key(0))
-    for other in (halves, merge(halves, 0, place, np.ones(4)), reorder(state, np.arange(4)[::-1])):
-        before, after = (
-            jax.tree.map(jnp.shape, eqx.filter(s, eqx.is_array)) for s in (state, other)
-        )
-        assert before == after
-
-
 def test_what_cannot_be_done_is_refused():
     state = trained("mlp")
-    with pytest.raises(ValueError, match="a place free"):
-        split(state, 0, jax.random.key(0))
-    with pytest.raises(ValueError, match="must differ"):
-        merge(state, 1, 1, np.ones(4))
     with pytest.raises(ValueError, match="every expert once"):
         reorder(state, np.asarray([0, 0, 1, 2]))
     with pytest.raises(TypeError, match="take_outputs"):
         reorder(eqx.tree_at(lambda s: s.model.selector, state, jnp.tanh), np.arange(4))
+
+
+def test_copies_share_the_prior_of_their_parent():
+    priors, parent = trained("mlp").constraints.priors, np.asarray([0, 1, 0, 3])
+    new = split_priors(priors, jnp.asarray(parent))
+    before, after = (np.exp(p.stages[0].family.log_probs) for p in (priors, new))
+    expected = before[parent] / np.asarray([2.0, 1.0, 2.0, 1.0])
+    np.testing.assert_allclose(after, expected / expected.sum(), rtol=1e-5)
+    old, copied = (p.stages[1] for p in (priors, new))
+    np.testing.assert_array_equal(copied.family.log_probs, old.family.log_probs[parent])
+    np.testing.assert_array_equal(copied.mass, old.mass[parent])
+
+
+def test_copies_divide_the_inputs_of_their_parent():
+    layer, parent = networks.linear(3, 4, key=jax.random.key(0)), jnp.asarray([0, 1, 0, 3])
+    direction, threshold = jnp.asarray([1.0, -2.0, 0.5]), jnp.full(4, 0.3)
+    sharpness = jnp.asarray([-1.5, 0.0, 1.5, 0.0])
+    new = split_outputs(layer, parent, direction, threshold, sharpness)
+    before, after = (np.asarray(jax.vmap(part)(X)) for part in (layer, new))
+    np.testing.assert_allclose(after[:, [1, 3]], before[:, [1, 3]], atol=1e-5)
+    beyond = np.asarray(X @ direction) - 0.3
+    np.testing.assert_allclose(after[:, 2] - after[:, 0], 3.0 * beyond, atol=1e-4)
+    at_threshold = X[0] - beyond[0] * direction / jnp.sum(direction**2)
+    one, two = np.exp(layer(at_threshold)[0]), np.exp(np.asarray(new(at_threshold))[[0, 2]])
+    np.testing.assert_allclose(two, [one / 2, one / 2], rtol=1e-4)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pinfactory import data_parallel
-from pinfactory.core.devices import current_mesh
+from pinfactory.core.batches import current_mesh
 
 # Committees on four devices, in steps of ten rows, beside the same on one.
 SHARED = """
@@ -23,7 +23,7 @@ SHARED = """
     from pinfactory import data_parallel, networks
     from pinfactory.core.batches import Epochs
     from pinfactory.core.constraints import Constraints, Fixed, Priors
-    from pinfactory.core.devices import current_mesh, share_rows
+    from pinfactory.core.batches import current_mesh, share_rows
     from pinfactory.core.families import Categorical
     from pinfactory.core.hierarchy import FamilyExpert, assemble, stack
     from pinfactory.core.learning import CommitteeLoss, Data, Learner

@@ -14,7 +14,7 @@ from pinfactory.core.constraints import Constraints, Fixed, Priors, Schedule
 from pinfactory.core.families import Categorical, Gaussian
 from pinfactory.core.hierarchy import Expert, FamilyExpert, Hierarchy, assemble, stack
 from pinfactory.core.information import marginal
-from pinfactory.core.learning import CommitteeLoss, Data, Learner
+from pinfactory.core.learning import CommitteeLoss, Data, Learner, scan
 from pinfactory.core.training import Run, train
 
 
@@ -248,3 +248,21 @@ def test_any_loss_and_any_optimiser_serve(rng):
         expected = optax.apply_updates(expected, change)
     assert eqx.tree_equal(state.model, expected, rtol=1e-4, atol=1e-6)
     assert state.average is None
+
+
+def test_a_scan_keeps_what_is_no_array():
+    state = (jnp.tanh, {"sum": jnp.zeros(2), "name": "a"})
+
+    def step(state, x):
+        function, parts = state
+        total = parts["sum"] + function(x)
+        return (function, parts | {"sum": total}), total.sum()
+
+    xs = np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)
+    (function, parts), sums = scan(step, state, jnp.asarray(xs))
+    assert function is jnp.tanh
+    assert parts["name"] == "a"
+    np.testing.assert_allclose(parts["sum"], np.tanh(xs).sum(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(sums, np.cumsum(np.tanh(xs).sum(axis=1)), rtol=1e-4, atol=1e-5)
+    again, _ = scan(lambda s, _: step(s, jnp.ones(2)), state, None, 3)
+    np.testing.assert_allclose(again[1]["sum"], 3 * np.tanh(1.0), rtol=1e-5)

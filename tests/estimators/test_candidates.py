@@ -1,12 +1,16 @@
 """How many experts there are is found: one where one is enough, more where they pay."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from sklearn.linear_model import LinearRegression
 from sklearn.metrics import adjusted_rand_score
 
 from pinfactory import SpecialistClassifier, SpecialistRegressor
-from pinfactory.estimators.noise import least_deviation
+from pinfactory.core.hierarchy import stack
+from pinfactory.core.learning import Data
+from pinfactory.estimators import fitting
+from pinfactory.estimators.predictive import least_deviation
 
 
 def line(n=200, seed=0):
@@ -44,6 +48,31 @@ def test_where_several_pay_they_are_used_and_the_gain_is_told(divided):
     # One line leaves the deviation of |x| from its mean, √(1/12), of which 0.05 is noise.
     assert mean > 1.0 > error > 0
     assert f"{mean:.3f}" in divided.verdict_
+
+
+@pytest.mark.parametrize("shift", [-0.5, 0.5])
+def test_more_error_than_one_line_costs_beyond_doubt(divided, shift):
+    loss = shift + np.random.default_rng(0).normal(size=50)
+    weight = np.repeat([1.0, 3.0], 25)
+    judge = fitting.Judge(
+        utility=None,
+        score=lambda model, data: jnp.ones(len(data.weight)),
+        error=lambda model, data: data.y[:, 0],
+    )
+    # Errors stand where targets would; a row without weight does not count.
+    rows = np.zeros((51, 2)), np.append(loss + 4.0, np.nan)[:, None], np.append(weight, 0.0)
+    found = fitting._held_out_scores(
+        judge,
+        stack([divided.state_]),
+        judged=Data(*(jnp.asarray(column, jnp.float32) for column in rows)),
+        together=None,
+        line=jnp.full(51, 4.0),
+    )
+    mean = np.average(loss, weights=weight)
+    deviation = np.sqrt(np.average((loss - mean) ** 2, weights=weight))
+    excess = mean + 0.5 * deviation / np.sqrt(weight.sum()) - 0.002
+    assert (excess > 0) == (shift > 0)
+    np.testing.assert_allclose(found, [1.0 - 100.0 * max(excess, 0.0)], rtol=1e-4)
 
 
 def test_experts_come_in_the_order_of_their_share(divided):

@@ -273,6 +273,12 @@ class TestErrors:
         with pytest.raises(TypeError, match="distribution of tasks"):
             MetaSpecialistRegressor().fit(np.zeros((3, 2)))
 
+    @pytest.mark.usefixtures("types_unchecked")
+    @pytest.mark.parametrize("method", ["evaluate", "information"])
+    def test_nothing_is_no_distribution_of_tasks(self, regressor, method):
+        with pytest.raises(TypeError, match=r"distribution of tasks with .* but got NoneType"):
+            getattr(regressor, method)(None)
+
     def test_labels_are_for_the_classifier_and_numbers_for_the_regressor(self, digits):
         with pytest.raises(ValueError, match="use MetaSpecialistClassifier"):
             MetaSpecialistRegressor().fit(digits)

@@ -10,7 +10,7 @@ import pytest
 from pinfactory import load, paper
 from pinfactory.core.families import Categorical
 from pinfactory.core.utilities import squared_error
-from pinfactory.meta.description import TaskDescription
+from pinfactory.meta.parameters import TaskDescription
 from pinfactory.meta.tasks import ArrayTasks, Episode, Samples, Sinusoids
 from pinfactory.paper.algorithm_1 import AdamSteps
 from pinfactory.vision import Reconstruction

@@ -186,6 +186,23 @@ def test_a_killed_run_goes_on_from_its_checkpoint_as_if_nothing_had_happened(
     assert_same(resumed, trained)
 
 
+def test_a_checkpoint_of_other_parameters_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "run.pin"
+
+    def agent(gravity: float | None) -> SpecialistAgent:
+        params = None if gravity is None else envs.CartPoleParams(gravity=jnp.asarray(gravity))
+        return SpecialistAgent(envs.CartPole, **SMALL | {"n_experts": 2}, params=params)
+
+    agent(5.0).learn(64, checkpoint=path)
+    assert agent(5.0).learn(64, checkpoint=path).num_timesteps == 64
+    for other in (2.0, None):
+        with pytest.raises(
+            pinfactory.persistence.MismatchError,
+            match=r"belongs to params \S+, but this run has params",
+        ):
+            agent(other).learn(64, checkpoint=path)
+
+
 def test_a_callback_can_stop_and_sees_environment_steps() -> None:
     seen = []
 
@@ -318,6 +335,12 @@ def test_observations_of_another_shape_or_not_finite_are_refused(
         trained.predict(np.zeros(5))
     with pytest.raises(ValueError, match="must be finite"):
         trained.predict([0.0, np.nan, 0.0, 0.0])
+
+
+@pytest.mark.usefixtures("types_unchecked")
+def test_a_number_of_episodes_that_is_none_is_refused(trained: SpecialistAgent) -> None:
+    with pytest.raises(ValueError, match="`n_episodes` must be an integer of at least 1"):
+        trained.evaluate(None)
 
 
 def test_parameters_can_differ_between_environments() -> None:

@@ -125,6 +125,23 @@ def test_statistics_are_missing_until_an_episode_has_ended() -> None:
     assert report.finished is None
 
 
+def test_statistics_on_the_host_are_those_of_the_compiled_loop() -> None:
+    rng = np.random.default_rng(0)
+    host = EpisodeStatistics.start(3)
+    device = jax.device_put(host)
+    for _ in range(12):
+        reward, done = rng.normal(size=3).astype(np.float32), rng.random(3) < 0.3
+        host = host.update(reward, done)
+        device = device.update(jnp.asarray(reward), jnp.asarray(done))
+    for ours, theirs in zip(jax.tree.leaves(host), jax.tree.leaves(device), strict=True):
+        assert isinstance(ours, np.ndarray)
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_array_equal(ours, theirs)
+    # A step that only resets an environment is no part of an episode.
+    reset = host.update(np.zeros(3, np.float32), np.zeros(3, bool), np.array([0, 1, 0], np.int32))
+    np.testing.assert_array_equal(reset.length - host.length, [0, 1, 0])
+
+
 def test_probabilities_of_a_decision_are_those_of_the_policy() -> None:
     _, trajectory = run(policy([1.0, 0.0], [[0.3, 0.0], [0.0, 2.0]]), start(PARAMS), PARAMS, 0)
     choice = trajectory.decision

@@ -63,23 +63,20 @@ class Cluster:
             process.wait()
 
 
-@pytest.fixture
-def notes(tmp_path, monkeypatch):
-    folder = tmp_path / "notes"
-    folder.mkdir()
-    monkeypatch.setenv("TOY_FOLDER", str(folder))
-    return folder
+@pytest.fixture(scope="module")
+def notes(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("notes")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TOY_FOLDER", str(folder))
+        yield folder
 
 
-@pytest.fixture
-def cluster(notes, tmp_path):
-    cluster = Cluster(tmp_path)
+@pytest.fixture(scope="module")
+def cluster(notes, tmp_path_factory):
+    """One for all tests: whoever has killed a worker brings another."""
+    cluster = Cluster(tmp_path_factory.mktemp("cluster"))
     yield cluster
     cluster.close()
-
-
-def computed(notes):
-    return sorted(map(int, (notes / "computed").read_text().split()))
 
 
 def began(notes, n):

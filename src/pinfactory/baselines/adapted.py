@@ -8,8 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from pinfactory.core.batches import padded, padded_length
-from pinfactory.core.compiling import bounded
-from pinfactory.environment import with_library_settings
+from pinfactory.core.compiling import bounded, with_library_settings
 from pinfactory.meta.adapted import TaskClassifier
 from pinfactory.meta.tasks import Samples
 

@@ -16,14 +16,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from pinfactory import settings as check
 from pinfactory.base import Learnable
+from pinfactory.callbacks import fingerprint
 from pinfactory.core.batches import Batches, Source
-from pinfactory.core.compiling import bounded
+from pinfactory.core.compiling import bounded, with_library_settings
 from pinfactory.core.constraints import Schedule
 from pinfactory.core.families import Categorical
 from pinfactory.core.hierarchy import pick, stack
 from pinfactory.core.learning import Learner, State
 from pinfactory.core.training import Progress, Run
-from pinfactory.environment import with_library_settings
 from pinfactory.meta.build import headed
 from pinfactory.meta.evaluation import Evaluation, score_tasks, task_score
 from pinfactory.meta.experts import HeadedNetwork
@@ -180,6 +180,7 @@ class FewShotBaseline(TrainedOnTasks):
                 training.source,
                 callbacks=callbacks,
                 checkpoint=checkpoint,
+                identity={"tasks": fingerprint(*jax.tree.leaves(seen))} if checkpoint else None,
                 steps=self.max_iter,
                 batches=training.batches,
                 chunk=100,

@@ -13,7 +13,7 @@ from pinfactory.core.hierarchy import pick
 from pinfactory.core.training import Run, Steps
 from pinfactory.rl.base import Agent
 from pinfactory.rl.meta import TaskFamily
-from pinfactory.rl.meta.families import family_name
+from pinfactory.rl.meta.families import identify
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -76,5 +76,5 @@ class TaskBaseline(Agent):
         family = self.family if tasks is None else tasks
         return family, family.draw(np.random.default_rng([self.seed, 1, seed]), n_tasks)
 
-    def _subject(self) -> str:
-        return family_name(self.family)
+    def _subject(self) -> dict[str, str]:
+        return identify(self.family)

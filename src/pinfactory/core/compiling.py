@@ -1,4 +1,7 @@
-"""How functions are compiled for the processor.
+"""How JAX computes for the library: its settings, its cache of programs, and how they are compiled.
+
+Importing the library changes nothing. While one of its learners computes, JAX has the settings
+that the library is written for, whatever the process has chosen; afterwards it has its own again.
 
 XLA runs a program on the processor as a list of kernels, and starting each costs as much as some
 hundred multiplications. A step of a small committee is a list of ninety. A loop of such steps runs
@@ -6,7 +9,11 @@ several times as fast when it is compiled into a single kernel.
 """
 
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache, wraps
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import equinox as eqx
@@ -15,6 +22,11 @@ from jax.experimental.xla_metadata import set_xla_metadata
 from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+# Set to "off", or to a folder other than the user's cache.
+CACHE_VARIABLE = "PINFACTORY_COMPILATION_CACHE"
+# Programs that compile faster are not worth a file; the oldest go when all take more room.
+_SHORTEST_SECONDS, _MOST_BYTES = 0.01, 2 * 10**9
 
 EFFORT = "xla_backend_optimization_level"
 
@@ -36,10 +48,81 @@ _NAMES = """
 """
 SIMPLE = frozenset(_NAMES.split())
 
-
 # For so many shapes of its arguments a function keeps its programs, of about 2 MB each.
 MOST_PROGRAMS = 16
 _bounded: list[Any] = []
+
+
+# ----------------------------------------------------------------------------- settings and cache
+
+
+@contextmanager
+def library_settings() -> Iterator[None]:
+    """Compute in single precision, with arrays of different rank broadcast against each other."""
+    enable_compilation_cache()
+    with jax.enable_x64(False), jax.numpy_rank_promotion("allow"):
+        yield
+
+
+def with_library_settings(function: Function) -> Function:
+    """Make a function compute with the settings of the library."""
+
+    @wraps(function)
+    def wrapped(*arguments: Any, **named: Any) -> Any:
+        with library_settings():
+            return function(*arguments, **named)
+
+    return cast(Function, wrapped)
+
+
+def cache_directory() -> Path:
+    """Return the folder where the library keeps what it can make again."""
+    home = Path.home()
+    if sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        base = home / "Library" / "Caches"
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
+    return base / "pinfactory"
+
+
+@cache
+def enable_compilation_cache() -> Path | None:
+    """Let JAX keep compiled programs on disk, unless somebody has decided about that already.
+
+    Returns
+    -------
+    Path or None
+        The folder; None if it was left as it is, or `PINFACTORY_COMPILATION_CACHE` is "off".
+    """
+    wish = os.environ.get(CACHE_VARIABLE, "")
+    if wish == "off" or jax.config.values["jax_compilation_cache_dir"] is not None:
+        return None
+    folder = Path(wish) if wish else cache_directory() / f"programs-{jax.__version__}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _prune(folder)
+    except OSError:
+        # A home that cannot be written to is no reason not to compute.
+        return None
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", _SHORTEST_SECONDS)
+    return folder
+
+
+def _prune(folder: Path) -> None:
+    """Delete the oldest programs until the rest takes at most the room there is."""
+    files = sorted((f.stat().st_mtime, f.stat().st_size, f) for f in folder.iterdir())
+    excess = sum(size for _, size, _ in files) - _MOST_BYTES
+    for _, size, file in files:
+        if excess <= 0:
+            break
+        file.unlink(missing_ok=True)
+        excess -= size
+
+
+# ------------------------------------------------------------------------------------ compilation
 
 
 def bounded(function: Function) -> Function:

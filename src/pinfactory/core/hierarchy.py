@@ -168,7 +168,7 @@ class Hierarchy(eqx.Module):
 
     def expert(self, m: Int[Array, "*several"]) -> "Expert | Hierarchy":
         """Return expert m alone, or several side by side; m may be traced."""
-        return jax.tree.map(lambda leaf: leaf[m] if eqx.is_array(leaf) else leaf, self.experts)
+        return take_expert(self.experts, m)
 
     # ------------------------------------------ experts of the last level, numbered through
 
@@ -228,6 +228,11 @@ class Hierarchy(eqx.Module):
         inner = self.expert(m // n_below)
         assert isinstance(inner, Hierarchy)
         return inner.last_expert(m % n_below)
+
+
+def take_expert(tree: Tree, m: Int[Array, "..."]) -> Tree:
+    """Return the parts of expert m, or of several, from arrays with a leading axis of experts."""
+    return jax.tree.map(lambda leaf: leaf[m] if eqx.is_array(leaf) else leaf, tree)
 
 
 def stack(trees: Sequence[Tree]) -> Tree:

@@ -255,3 +255,17 @@ def _joined(tree: PyTree[Array]) -> Float[Array, " parameters"]:
 def _parameters(model: PyTree) -> PyTree[Array]:
     """Return what gradients change."""
     return eqx.filter(model, eqx.is_inexact_array)
+
+
+def scan(
+    step: Callable[[Any, Any], tuple[Any, Any]], state: Any, xs: PyTree, length: int | None = None
+) -> tuple[Any, Any]:
+    """Return `jax.lax.scan` of a state with parts that are no arrays, which stay as they are."""
+    arrays, static = eqx.partition(state, eqx.is_array)
+
+    def one(arrays: PyTree, x: Any) -> tuple[PyTree, Any]:
+        state, info = step(eqx.combine(arrays, static), x)
+        return eqx.filter(state, eqx.is_array), info
+
+    arrays, infos = jax.lax.scan(one, arrays, xs, length)
+    return eqx.combine(arrays, static), infos

@@ -18,9 +18,17 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, Key, PyTree
 
-from .batches import Batches, Source, take
+from .batches import (
+    Batches,
+    Source,
+    current_mesh,
+    keep_replicated,
+    localise,
+    replicate,
+    share_rows,
+    take,
+)
 from .compiling import compiled, compiled_with_kernels, forget_programs, one_kernel
-from .devices import current_mesh, keep_replicated, localise, replicate, share_rows
 from .failures import first_non_finite
 
 State = TypeVar("State")

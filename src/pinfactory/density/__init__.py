@@ -1,12 +1,22 @@
 """Density estimation: experts that are distributions over Gaussians (Sections 3.2 and 4.2)."""
 
 from .ascent import Ascent, ascend, ascend_best
-from .experts import Experts, Hyperparameters, standardised, utility
+from .experts import (
+    Blocks,
+    Experts,
+    HostStatistics,
+    Hyperparameters,
+    Statistics,
+    blend,
+    standardised,
+    to_device,
+    to_host,
+    utility,
+)
 from .mixture import Mixture, mixture_information
 from .samples import Samples, common_prior, starts
 from .search import Search, SearchState, update_online
 from .splitting import partition_statistics
-from .statistics import Blocks, HostStatistics, Statistics, blend, to_device, to_host
 from .streaming import Chunks, StreamedSamples, stream
 from .whitening import Whitening, canonical_order
 

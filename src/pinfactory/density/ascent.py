@@ -15,15 +15,16 @@ from pinfactory.core.families import NormalWishart
 
 from . import gaps
 from .experts import (
+    Blocks,
     Experts,
     Hyperparameters,
+    Statistics,
     fit_experts,
     fit_prior,
     mean_precision_root,
     selector_logits,
     utility,
 )
-from .statistics import Blocks, Statistics
 
 # Numbers an expert computes from a block (M × D × N) that the processor's cache holds at once.
 CACHE_SIZE = 32768
@@ -90,8 +91,7 @@ def responsibility_sums(
             entropy + uncertain,
         )
 
-    nothing = jnp.zeros(())
-    zero = Sums(jnp.zeros((m,)), jnp.zeros((m, d)), jnp.zeros((m, d, d)), nothing, nothing)
+    zero = Sums(*map(jnp.zeros, ((m,), (m, d), (m, d, d), (), ())))
     return jax.lax.fori_loop(0, n_blocks, add, zero)
 
 

@@ -10,8 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from pinfactory.core.families import LOG_2PI, NormalWishart
 
-from .experts import mean_precision_root, standardised
-from .statistics import Blocks, Gaps
+from .experts import Blocks, Gaps, mean_precision_root, standardised
 
 # Numbers of the matrices that are fetched at once, one matrix for each sample and expert.
 FETCHED = 2**20

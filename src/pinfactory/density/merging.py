@@ -13,8 +13,18 @@ from pinfactory.core.compiling import bounded
 
 from . import gaps
 from .ascent import Ascent
-from .experts import Experts, Hyperparameters, posterior_of, selector_logits
-from .statistics import Blocks, HostStatistics, Statistics, join, to_device, to_host
+from .experts import (
+    Blocks,
+    Experts,
+    HostStatistics,
+    Hyperparameters,
+    Statistics,
+    join,
+    posterior_of,
+    selector_logits,
+    to_device,
+    to_host,
+)
 
 # Pairs whose gain is computed exactly, for each expert there is.
 PAIRS_PER_EXPERT = 1

@@ -18,9 +18,16 @@ from pinfactory.networks import reserve
 
 from . import marginals
 from .ascent import Ascent
-from .experts import Experts, Hyperparameters, log_density, selector_logits, standardised, utility
+from .experts import (
+    Experts,
+    Hyperparameters,
+    Statistics,
+    log_density,
+    selector_logits,
+    standardised,
+    utility,
+)
 from .marginals import Marginal
-from .statistics import Statistics
 from .whitening import Whitening
 
 # Rows that are evaluated at once: bounds the memory for large tables.

@@ -11,11 +11,10 @@ from pinfactory.core.compiling import bounded
 from pinfactory.core.families import NormalWishart
 
 from .ascent import Ascent, ascend, conditional_entropy
-from .experts import LEAST_VARIANCE, Experts, Hyperparameters
+from .experts import LEAST_VARIANCE, Blocks, Experts, HostStatistics, Hyperparameters, to_device
 from .gaps import patterns
 from .merging import MergeEffects, Pairs, merge_effects
 from .splitting import partition, partition_statistics
-from .statistics import Blocks, HostStatistics, to_device
 from .whitening import RIDGE, Rows, Whitening
 
 # How many times as long each part of the data is as the one before.

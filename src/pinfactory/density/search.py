@@ -10,7 +10,7 @@ import numpy as np
 from pinfactory.core.families import NormalWishart
 
 from .ascent import Ascent, ascend_best
-from .experts import MAX_BETA_SELECTOR, Hyperparameters
+from .experts import MAX_BETA_SELECTOR, Hyperparameters, Statistics, blend
 from .merging import (
     best_pairs,
     fitted_statistics,
@@ -22,7 +22,6 @@ from .merging import (
 )
 from .samples import Samples
 from .splitting import split_expert
-from .statistics import Statistics, blend
 from .streaming import StreamedSamples
 
 # Blocks between two returns to Python, where progress is shown and Ctrl-C takes effect.

@@ -3,10 +3,9 @@
 import numpy as np
 from jaxtyping import Bool
 
-from .experts import Experts, Hyperparameters
+from .experts import Experts, HostStatistics, Hyperparameters, Statistics, to_device
 from .gaps import projections
 from .merging import bic_penalty, merging_gain
-from .statistics import HostStatistics, Statistics, to_device
 
 # Partitions that are tried for each expert.
 TRIALS = 3

@@ -10,20 +10,22 @@ from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 import jax
 import numpy as np
 
+from pinfactory.core.batches import hash_rows
 from pinfactory.core.compiling import bounded
 
-from .ascent import (
-    Ascent,
-    Sums,
-    conditional_entropy,
-    iterated,
-    responsibility_sums,
+from .ascent import Ascent, Sums, conditional_entropy, iterated, responsibility_sums
+from .experts import (
+    Blocks,
+    Experts,
+    HostStatistics,
+    Hyperparameters,
+    fit_experts,
+    join,
+    to_device,
 )
-from .experts import Experts, Hyperparameters, fit_experts
 from .merging import MergeEffects, Pairs, merge_effects
 from .samples import GROWTH, Samples
-from .statistics import Blocks, HostStatistics, Statistics, join, to_device
-from .whitening import BLOCK, MAX_ROWS, Whitening, canonical_codes, exact_codes, in_blocks
+from .whitening import BLOCK, MAX_ROWS, Whitening, canonical_codes, in_blocks
 
 # Bytes of samples that are kept in memory: an ascent that needs no more reads none again.
 MOST_BYTES = 512 * 2**20
@@ -137,9 +139,7 @@ class _First(NamedTuple):
                 break
             share *= 8.0
         complete &= len(found.place) <= n_wanted
-        return found._replace(
-            place=found.place[:n_wanted], counts=found.counts[:n_wanted]
-        ), complete
+        return Ordered(found.columns, found.place[:n_wanted], found.counts[:n_wanted]), complete
 
 
 def _pick(
@@ -152,7 +152,9 @@ def _pick(
     codes = order(x)
     chosen = np.flatnonzero(codes <= limit)
     x, codes = x[chosen], codes[chosen]
-    picked = Lowest([codes], [exact_codes(x)], [np.ones(len(x), np.float32)], [columns_of(x)])
+    picked = Lowest(
+        [codes], [hash_rows(x.T, len(x))], [np.ones(len(x), np.float32)], [columns_of(x)]
+    )
     return _lower(n_wanted, picked, Lowest([], [], [], []))
 
 
@@ -286,9 +288,4 @@ def _chunk_effects(
 
 _sums = bounded(jax.jit(responsibility_sums))
 _iterated = bounded(jax.jit(iterated))
-
-
-@bounded
-@jax.jit
-def _fitted(statistics: Statistics, hyper: Hyperparameters) -> Experts:
-    return fit_experts(statistics, hyper)
+_fitted = bounded(jax.jit(fit_experts))

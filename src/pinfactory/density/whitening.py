@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pinfactory.core.batches import padded_length
+from pinfactory.core.batches import MIX, hashed, padded_length
 
 # Where chosen rows stand in a table, and their weights.
 Rows = tuple[np.ndarray, np.ndarray]
@@ -14,8 +14,6 @@ Rows = tuple[np.ndarray, np.ndarray]
 BLOCK = 4096
 # Rows that are enough to find the coordinates.
 MAX_ROWS = 65536
-# Odd 64-bit multipliers of a hash (the golden ratio's digits, and MurmurHash's mixer).
-_SPREAD, _MIX = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xFF51AFD7ED558CCD)
 # The share of a feature's variance that is added to it, so that singular data have a density.
 RIDGE = 1e-6
 
@@ -38,7 +36,7 @@ def canonical_order(x: np.ndarray, rows: Rows) -> Rows:
             centred /= deviation
             centred /= np.sqrt(share @ centred**2)
         code = _mixed(code, centred)
-    order = np.argsort(code * _MIX, kind="stable")
+    order = np.argsort(code * MIX, kind="stable")
     return position[order], weight[order]
 
 
@@ -48,26 +46,11 @@ def canonical_codes(x: np.ndarray, mean: np.ndarray, deviation: np.ndarray) -> n
     code = np.zeros(len(x), np.uint64)
     for column, centre, scale in zip(x.T, mean, deviation, strict=True):
         code = _mixed(code, (column - centre) / (scale if scale > 0.0 else 1.0))
-    return code * _MIX
-
-
-@np.errstate(over="ignore")
-def exact_codes(x: np.ndarray) -> np.ndarray:
-    """Return a hash of what each row holds."""
-    code = np.zeros(len(x), np.uint64)
-    for column in x.T:
-        # Adding zero makes −0.0 and 0.0 one number.
-        code = _spread(code, (column + 0.0).view(np.uint64))
-    return code
+    return code * MIX
 
 
 def _mixed(code: np.ndarray, standardised: np.ndarray) -> np.ndarray:
-    return _spread(code, np.round(standardised * 1e6).astype(np.int64).view(np.uint64))
-
-
-def _spread(code: np.ndarray, bits: np.ndarray) -> np.ndarray:
-    code = (code ^ bits) * _SPREAD
-    return code ^ (code >> np.uint64(32))
+    return hashed(code, np.round(standardised * 1e6).astype(np.int64).view(np.uint64))
 
 
 class Whitening(NamedTuple):

@@ -5,17 +5,17 @@ by side, each is kept at its best step (which may be where it began), and the be
 one expert is as good.
 """
 
-import math
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from pinfactory import networks
 from pinfactory import settings as check
+from pinfactory.core.batches import padded
 from pinfactory.core.constraints import Budget, Scheduled
 from pinfactory.core.hierarchy import Hierarchy, pick, stack
 from pinfactory.core.learning import State
@@ -36,8 +36,6 @@ class Candidate(NamedTuple):
 
 # The best of several candidates and steps gains a standard error by chance alone.
 BEYOND_NOISE = 2.0
-# So much more of the targets' variance than one line a committee may leave unexplained.
-ERROR_ALLOWED = 0.002
 # The mean gain in score of a held-out row, and its standard error.
 Gain = tuple[float, float]
 
@@ -74,8 +72,8 @@ def search(trainer: Trainer, table: Table, replicas: Sequence[Replica], n_init: 
     learned = [*validation.learned] * n_candidates
     states = _states(trainer, table, starting, trees * n_candidates, learned)
     own = [candidate.replica for candidate in starting]
-    most_error = _error_of_one_line(trainer, trees, table, validation) + ERROR_ALLOWED
-    trained = trainer.run(table, states, own, validation, compare=True, most_error=most_error)
+    line = _errors_of_one_line(trainer, trees, table, validation, n_candidates)
+    trained = trainer.run(table, states, own, validation, compare=True, line=line)
     best = trained.run.best
     assert best is not None
     scores = np.asarray(best.score)[::n_replicas]
@@ -212,22 +210,23 @@ def _states(
 # --------------------------------------------------------------------------- which is the best
 
 
-def _error_of_one_line(
+def _errors_of_one_line(
     trainer: Trainer,
     trees: Sequence[LinearTree | None],
     table: Table,
     validation: Validation,
-) -> float:
-    """Return the mean squared error of one regression on held-out rows, if it matters."""
+    n_candidates: int,
+) -> Float[Array, "... rows"] | None:
+    """Return the squared errors of one regression on the rows that all are judged by."""
     if trainer.problem.judge.error is None or trees[0] is None:
-        return math.inf
-    total, weight = 0.0, 0.0
+        return None
+    length = validation.judged.weight.shape[-1]
+    errors = []
     for tree, rows in zip(trees, validation.judged_rows, strict=True):
         assert tree is not None
-        part = table.take(rows)
-        total += float(part.weight @ np.sum(tree.errors_of_root(part) ** 2, axis=1))
-        weight += float(part.weight.sum())
-    return total / weight
+        squares = np.sum(tree.errors_of_root(table.take(rows)) ** 2, axis=1)
+        errors.append(padded(squares.astype(np.float32), length))
+    return jax.device_put(np.tile(errors, (n_candidates, 1)) if validation.folded else errors[0])
 
 
 def _choose(

@@ -16,9 +16,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from pinfactory import settings as check
 from pinfactory.core.batches import padded, padded_length
-from pinfactory.core.compiling import compiled
+from pinfactory.core.compiling import compiled, library_settings
 from pinfactory.core.hierarchy import Decision, Hierarchy
-from pinfactory.environment import library_settings
 from pinfactory.tables import Rules
 
 from .table_learner import Inputs, TableLearner, select

@@ -10,9 +10,9 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from pinfactory import settings as check
 from pinfactory.base import Learnable
+from pinfactory.core.compiling import with_library_settings
 from pinfactory.core.information import Information
 from pinfactory.density import Mixture
-from pinfactory.environment import with_library_settings
 from pinfactory.tables import Encoding, as_frame
 
 

@@ -1,6 +1,5 @@
 """How committees are trained on a table: restarts side by side, and when to stop."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -14,10 +13,9 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, Key
 
 from pinfactory import settings as check
-from pinfactory.core.batches import Batches, Epochs
+from pinfactory.core.batches import Batches, Epochs, current_mesh, share_rows
 from pinfactory.core.compiling import compiled
 from pinfactory.core.constraints import Budget, Constraints, Priors, Resource, Schedule, Scheduled
-from pinfactory.core.devices import current_mesh, share_rows
 from pinfactory.core.hierarchy import Decision, Expert, Hierarchy, assemble, stack, zeros_like
 from pinfactory.core.learning import CommitteeLoss, Data, Learner, State, Utility
 from pinfactory.core.training import Run, Trained
@@ -32,8 +30,10 @@ from .table import RowBatches, RowNumbers, Table, Validation
 CHUNK = 100
 # … and if there are none, long enough that the return to Python costs nothing.
 UNCHECKED_CHUNK = 2500
-# A hundredth of R² more than one line loses costs a nat for each row.
-PRICE_OF_ERROR = 100.0
+# A hundredth of R² more than one line loses costs a nat for each row. So much more of the targets'
+# variance a committee may leave unexplained; half a standard error counts as a loss, too, because
+# what is judged by few rows, or by heavy tails, is often worse than it seems.
+PRICE_OF_ERROR, ERROR_ALLOWED, DOUBT = 100.0, 0.002, 0.5
 # Folds of small tables and of larger ones, where a part of the rows misses less.
 FOLDS, FEW_FOLDS, MOST_IN_FOLDS = 5, 3, 2000
 # Fewer rows are too few to judge by. From so many rows on a part of them is enough to judge by.
@@ -262,12 +262,12 @@ class Trainer:
         validation: Validation | None,
         *,
         compare: bool = False,
-        most_error: float = math.inf,
+        line: Float[Array, "... rows"] | None = None,
     ) -> Trained[State]:
         """Train replicas side by side; `compare` them with where they began, too.
 
-        With folds the replicas of each candidate follow one another. `most_error` is the mean
-        squared error on held-out rows beyond which a state counts as worse.
+        With folds the replicas of each candidate follow one another. `line` holds the
+        squared errors of one line on held-out rows; a state with larger ones counts as worse.
         """
         keys = jnp.stack([jax.random.key(r.seed) for r in replicas])
         run = Run.start(keys, stack(states), keep_best=validation is not None)
@@ -280,7 +280,7 @@ class Trainer:
             evaluate = partial(
                 _held_out_scores,
                 self.problem.judge,
-                jnp.asarray(most_error),
+                line=line,
                 judged=validation.judged_together(n_candidates),
                 together=validation.n_replicas if validation.folded else None,
                 mesh=current_mesh(),
@@ -311,10 +311,7 @@ class Trainer:
             return Fit(_averaged(run.state), scores, trained)
         # Objectives cannot be compared where every replica has found a price of its own.
         data = table.take(np.arange(min(len(table.x), MOST_FOLDED))).padded()
-        most_error = jnp.asarray(math.inf)
-        scores = _held_out_scores(
-            self.problem.judge, most_error, run.state, judged=data, together=None
-        )
+        scores = _held_out_scores(self.problem.judge, run.state, judged=data, together=None)
         return Fit(_averaged(run.state), np.asarray(scores), trained)
 
     def fit_batch(
@@ -366,38 +363,46 @@ def _averaged(states: State) -> State:
 @compiled
 def _held_out_scores(
     judge: Judge,
-    most_error: Float[Array, ""],
     states: State,
     *,
     judged: Data,
     together: int | None,
+    line: Float[Array, "... rows"] | None = None,
     mesh: Mesh | None = None,
 ) -> Float[Array, " replicas"]:
     """Return the weighted mean score of every replica, or of so many at a time.
 
-    Committees with budgets are judged as they are when their budgets are met. What the mean error
-    exceeds `most_error` by is a loss, `PRICE_OF_ERROR` times as large, and so is what is not used
-    of budgets.
+    Committees with budgets are judged as they are when their budgets are met. What the error
+    exceeds that of one line by is a loss, `PRICE_OF_ERROR` times as large, and so is what is not
+    used of budgets.
     """
 
-    def one(state: State, data: Data) -> tuple[Array, Array, Array]:
-        data = share_rows(mesh, data)
+    def one(
+        state: State, data: Data, line: Float[Array, " rows"] | None
+    ) -> tuple[Float[Array, ""], ...]:
+        data, line = share_rows(mesh, (data, line))
         model, missing = _in_force(judge, state, data)
-        # Where a row weighs nothing its score may be anything.
-        score = jnp.where(data.weight > 0, data.weight * judge.score(model, data), 0.0)
-        error = jnp.zeros(())
-        if judge.error is not None:
-            error = jnp.where(data.weight > 0, data.weight * judge.error(model, data), 0.0)
-        total = data.weight.sum()
-        return score.sum() - PRICE_OF_ERROR * missing * total, error.sum(), total
 
-    in_axes = (eqx.if_array(0), None if together is None else 0)
-    sums = eqx.filter_vmap(one, in_axes=in_axes)(states, judged)
+        def total(values: Float[Array, " rows"]) -> Float[Array, ""]:
+            # Where a row weighs nothing its score may be anything.
+            return jnp.where(data.weight > 0, data.weight * values, 0.0).sum()
+
+        score = total(judge.score(model, data) - PRICE_OF_ERROR * missing)
+        if judge.error is None or line is None:
+            return score, data.weight.sum()
+        loss = judge.error(model, data) - line
+        return score, data.weight.sum(), total(loss), total(loss**2)
+
+    in_axes = (eqx.if_array(0), *(None if together is None else eqx.if_array(0),) * 2)
+    sums = eqx.filter_vmap(one, in_axes=in_axes)(states, judged, line)
     if together is not None:
         sums = tuple(part.reshape(-1, together).sum(axis=1) for part in sums)
-    score, error, weight = sums
-    excess = jnp.maximum(error / weight - most_error, 0.0)
-    score = score / weight - PRICE_OF_ERROR * excess
+    score, weight, *losses = sums
+    score = score / weight
+    if losses:
+        mean, square = (loss / weight for loss in losses)
+        error = jnp.sqrt(jnp.maximum(square - mean**2, 0.0) / jnp.maximum(weight, 1.0))
+        score = score - PRICE_OF_ERROR * jnp.maximum(mean + DOUBT * error - ERROR_ALLOWED, 0.0)
     return score if together is None else jnp.repeat(score, together)
 
 

@@ -1,28 +1,22 @@
 """`SpecialistRegressor`: a committee that predicts numbers."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import logsumexp
-from jaxtyping import Array, Float
-from scipy import special, stats
+from jaxtyping import Array
 from sklearn.base import RegressorMixin
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils import Tags, check_random_state
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils import Tags
 
 from pinfactory import settings as check
 from pinfactory.base import describe
-from pinfactory.core import utilities
-from pinfactory.core.families import Gaussian
 from pinfactory.core.gaussian_experts import (
     WIDEST,
     Calibrated,
@@ -30,34 +24,32 @@ from pinfactory.core.gaussian_experts import (
     Widened,
     gaussian,
 )
-from pinfactory.core.hierarchy import Decision, Expert, FamilyExpert, Hierarchy
-from pinfactory.core.learning import Data, State, Utility, expected_utilities
+from pinfactory.core.hierarchy import Expert, FamilyExpert, Hierarchy
+from pinfactory.core.learning import State
 from pinfactory.persistence import register
 
-from .committee import Committee, decide
+from .committee import Committee
 from .fitting import Judge, Problem
 from .linear_tree import grow
-from .noise import least_deviation, measure_errors, root_mean_square
 from .parameters import ATTRIBUTES, LIKELIHOODS, PARAMETERS
+from .predictive import (
+    ROW_SCORES,
+    T_DEVIATION,
+    UTILITIES,
+    PredictiveDensity,
+    error_of_rows,
+    least_deviation,
+    measure_errors,
+    root_mean_square,
+)
 from .table import RowNumbers, Rows, Table
 from .table_learner import unscaled
-
-Routing = Literal["mixture", "best", "sampled"]
-
-UTILITIES: dict[str, Utility] = {
-    "likelihood": utilities.log_likelihood,
-    "student_t": utilities.student_t,
-    "squared_error": utilities.squared_error,
-    "huber": utilities.huber,
-}
-# The deviation of Student's t of scale one.
-T_DEVIATION = math.sqrt(utilities.DEGREES / (utilities.DEGREES - 2.0))
 
 
 @register("SpecialistRegressor")
 @describe(parameters=PARAMETERS, attributes=ATTRIBUTES)
 @dataclass(kw_only=True, eq=False, repr=False)
-class SpecialistRegressor(RegressorMixin, Committee):
+class SpecialistRegressor(RegressorMixin, PredictiveDensity):
     """Predict numbers with a few simple experts and a selector that sends each sample to one.
 
     Every expert answers with a Gaussian (or Student's t), so that the committee has a full
@@ -159,97 +151,6 @@ class SpecialistRegressor(RegressorMixin, Committee):
             self._set_noise(table)
         return self
 
-    def predict(
-        self, X: Any, *, return_std: bool = False, routing: Routing = "mixture"
-    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
-        """Return the expected value.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            The samples.
-        return_std : bool, default=False
-            Whether to return the standard deviation of the predictive density as well.
-        routing : {"mixture", "best", "sampled"}, default="mixture"
-            Who answers: all experts weighted by their responsibility, the most responsible one
-            alone, or one drawn by responsibility (the paper's generative process).
-
-        Returns
-        -------
-        ndarray of shape (n_samples,) or (n_samples, n_outputs), or two of them
-        """
-        answer = self._routed(X, routing)
-        mean = self._in_units(answer.mean)
-        if not return_std:
-            return mean
-        return mean, self._in_units(np.exp(answer.log_scale), origin=0.0)
-
-    def expert_predict(self, X: Any, expert: int) -> np.ndarray:
-        """Return the expected value in the opinion of one expert."""
-        return self._in_units(self._ask_expert(X, expert).mean)
-
-    def score_samples(self, X: Any, y: Any = None) -> np.ndarray:
-        """Return log p(y|x), the log-likelihood of every target under the whole committee.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            The samples.
-        y : array-like of shape (n_samples,) or (n_samples, n_outputs), optional
-            The targets. Without them it is the committee's own prediction that is scored, which
-            tells how sure it is.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-        """
-        check_is_fitted(self)
-        y = self.predict(X) if y is None else y
-        X, y, _ = self._checked(X, y, None, reset=False, numeric=True)
-        y, scaler = self._columns(y, reset=False), self.target_scaler_
-        decision = self._ask_numbers(decide, X)
-        target = ((y - scaler.mean_) / scaler.scale_)[:, None, :]
-        log_y = self._density(decision.answers).logpdf(target).sum(axis=2)
-        log_share, log_unit = decision.selections[0].log_probs, np.sum(np.log(scaler.scale_))
-        return special.logsumexp(log_share + log_y, axis=1) - log_unit
-
-    def cdf(self, X: Any, y: Any) -> np.ndarray:
-        """Return the probability that the answer is at most y; uniform where it is calibrated.
-
-        Parameters
-        ----------
-        X, y
-            As in `fit`.
-
-        Returns
-        -------
-        ndarray of the shape of y
-        """
-        check_is_fitted(self)
-        X, y, _ = self._checked(X, y, None, reset=False, numeric=True)
-        decision = self._ask_numbers(decide, X)
-        target = self._targets(self._columns(y, reset=False))
-        share = np.exp(decision.selections[0].log_probs)
-        below = self._density(decision.answers).cdf(target[:, None])
-        return self._shaped(np.sum(share[..., None] * below, axis=1))
-
-    def sample(self, X: Any) -> np.ndarray:
-        """Draw an expert and then a value for each sample: the paper's generative process."""
-        answer = self._routed(X, "sampled")
-        random = check_random_state(self.random_state)
-        noise = random.normal(size=answer.mean.shape)
-        if self.utility == "student_t":
-            noise = random.standard_t(utilities.DEGREES, answer.mean.shape) / T_DEVIATION
-        value = answer.mean + noise * np.exp(answer.log_scale)
-        return self._in_units(value)
-
-    def _density(self, answers: Any) -> Any:
-        """Return the densities of answers to standardised targets."""
-        scale = np.exp(answers.log_scale)
-        if self.utility == "student_t":
-            return stats.t(utilities.DEGREES, answers.mean, scale / T_DEVIATION)
-        return stats.norm(answers.mean, scale)
-
     # ------------------------------------------------------------- what makes it a regressor
 
     # A uniform prior is for a finite set of answers.
@@ -270,18 +171,6 @@ class SpecialistRegressor(RegressorMixin, Committee):
             raise ValueError("what a regressor knows of its noise must come with `noise_`.")
         return super()._untrained()
 
-    def _columns(self, y: np.ndarray, *, reset: bool) -> np.ndarray:
-        """Return targets with one column for each output."""
-        columns = y.reshape(len(y), -1).astype(float)
-        if reset:
-            self._one_output = y.ndim == 1
-        elif columns.shape[1] != len(self.target_scaler_.mean_):
-            raise ValueError(
-                f"`y` must have {len(self.target_scaler_.mean_)} outputs, as in the first fit, "
-                f"but got {columns.shape[1]}."
-            )
-        return columns
-
     def _measured_targets(self, y: np.ndarray) -> np.ndarray:
         return self._columns(y, reset=False)
 
@@ -297,7 +186,7 @@ class SpecialistRegressor(RegressorMixin, Committee):
             floor = jax.device_put(np.round(1e3 * self._log_floor).astype(np.int32))
             return ConstantNoiseExpert(self._network(n_inputs, n_targets, key), scale, floor)
 
-        error = _error_of_rows if utility == "likelihood" else None
+        error = error_of_rows if utility == "likelihood" else None
         return Problem(
             n_inputs,
             expert,
@@ -336,17 +225,6 @@ class SpecialistRegressor(RegressorMixin, Committee):
         self.noise_: np.ndarray = root_mean_square(square, mass) * scale
         self._noise_mass = mass
 
-    @np.errstate(over="ignore")
-    def _in_units(self, values: np.ndarray, origin: Any = None) -> np.ndarray:
-        """Return standardised values in the units of the targets, as far as numbers go."""
-        origin = self.target_scaler_.mean_ if origin is None else origin
-        largest = np.finfo(np.float64).max
-        own = np.asarray(values, np.float64) * self.target_scaler_.scale_ + origin
-        return self._shaped(np.clip(own, -largest, largest))
-
-    def _shaped(self, values: np.ndarray) -> np.ndarray:
-        return values[:, 0] if self._one_output else values
-
     def _fit_scalers(self, X: np.ndarray, y: np.ndarray, rows: Rows) -> None:
         self._fit_scaler(X, rows)
         own, weight = y[rows.position], rows.weight
@@ -356,48 +234,6 @@ class SpecialistRegressor(RegressorMixin, Committee):
         least = np.asarray([least_deviation(column, weight) for column in own.T])
         self._log_floor = np.log(np.maximum(least / self.target_scaler_.scale_, np.exp(-WIDEST)))
 
-    def _targets(self, y: np.ndarray) -> np.ndarray:
-        return ((y - self.target_scaler_.mean_) / self.target_scaler_.scale_).astype(np.float32)
-
-    @staticmethod
-    @eqx.filter_jit
-    def _mixture(hierarchy: Hierarchy, x: Float[Array, "n d"]) -> Gaussian:
-        """Return the mean and deviation of the mixture of all experts."""
-        decision = jax.vmap(hierarchy)(x).flat
-        return jax.vmap(lambda answers, share: answers.merge(share))(
-            decision.answers, decision.responsibilities
-        )
-
 
 def _random_order(table: Table, random: np.random.Generator) -> RowNumbers:
     return random.permutation(len(table.x))
-
-
-def _log_likelihood_of_rows(
-    utility: Utility, hierarchy: Hierarchy, data: Data
-) -> Float[Array, " n"]:
-    decision: Decision = jax.vmap(hierarchy)(data.x).flat
-    log_y = expected_utilities(utility, decision.answers, data.y)
-    return logsumexp(decision.log_responsibilities + log_y, axis=1)
-
-
-def _error_of_rows(hierarchy: Hierarchy, data: Data) -> Float[Array, " n"]:
-    answer = SpecialistRegressor._mixture(hierarchy, data.x)
-    return jnp.sum((answer.mean - data.y) ** 2, axis=1)
-
-
-def _squared_error_of_rows(hierarchy: Hierarchy, data: Data) -> Float[Array, " n"]:
-    return jax.vmap(utilities.squared_error)(
-        SpecialistRegressor._mixture(hierarchy, data.x), data.y
-    )
-
-
-def _huber_of_rows(hierarchy: Hierarchy, data: Data) -> Float[Array, " n"]:
-    return jax.vmap(utilities.huber)(SpecialistRegressor._mixture(hierarchy, data.x), data.y)
-
-
-ROW_SCORES: dict[str, Callable[[Hierarchy, Data], Float[Array, " n"]]] = {
-    **{name: partial(_log_likelihood_of_rows, UTILITIES[name]) for name in LIKELIHOODS},
-    "squared_error": _squared_error_of_rows,
-    "huber": _huber_of_rows,
-}

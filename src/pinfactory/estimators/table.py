@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from pinfactory.core.batches import Epochs, padded, padded_length
+from pinfactory.core.batches import MIX, Epochs, hash_rows, padded, padded_length
 from pinfactory.core.hierarchy import stack
 from pinfactory.core.learning import Data
 
@@ -18,8 +18,6 @@ RowNumbers = Int[np.ndarray, " _"]
 MOST_JUDGED = 10_000
 # Enough rows to know the range of a column.
 MOST_RANGED = 20_000
-# Odd 64-bit multipliers (the fractional digits of the golden ratio, and of MurmurHash's mixer).
-_SPREAD, _MIX = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xFF51AFD7ED558CCD)
 
 
 class Rows(NamedTuple):
@@ -42,14 +40,8 @@ def distinct(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Rows:
     weight 2 is the same as two equal rows.
     """
     kept = np.flatnonzero(weight)
-    columns = [*x.T, *y.reshape(len(y), -1).T]
-    code = np.zeros(len(kept), np.uint64)
-    for column in columns:
-        # Adding zero makes −0.0 and 0.0 one number.
-        bits = (column[kept].astype(np.float64) + 0.0).view(np.uint64)
-        code = (code ^ bits) * _SPREAD
-        code ^= code >> np.uint64(32)
-    code *= _MIX
+    columns = (column[kept] for column in (*x.T, *y.reshape(len(y), -1).T))
+    code = hash_rows(columns, len(kept)) * MIX
     _, first, group = np.unique(code, return_index=True, return_inverse=True)
     total = np.bincount(group, weights=weight[kept], minlength=len(first))
     return Rows(kept[first], total)

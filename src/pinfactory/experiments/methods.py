@@ -6,11 +6,13 @@ of their own, so that its numbers stand beside ours wherever both were computed.
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
+from functools import wraps
 from typing import Any, Literal
 
 from .experiment import Measure, Results
 
 Method = Literal["ours", "paper", "both"]
+Measures = Callable[[Results], list[Measure]]
 
 # What the names of pieces and measures of the paper's method end in.
 LITERAL = ", the paper's method"
@@ -40,14 +42,20 @@ def by_method(results: Results) -> dict[str, dict[str, Any]]:
     return found
 
 
-def compare_methods(
-    measures: Callable[[Results], list[Measure]], results: Results
-) -> list[Measure]:
-    """Return our measures beside the paper's method, then that method's own with their spread."""
-    found = by_method(results)
-    literal = measures(found[LITERAL]) if LITERAL in found else []
-    means = {row.name: row.ours for row in literal}
-    ours = measures(found[""]) if "" in found else []
-    return [replace(row, paper_method=means.get(row.name)) for row in ours] + [
-        replace(row, name=f"{row.name}{LITERAL}", target=None) for row in literal
-    ]
+def compare_methods(measures: Measures) -> Measures:
+    """Make the measures of one method those of both.
+
+    Ours stand beside the paper's method; that method's own follow, with their spread.
+    """
+
+    @wraps(measures)
+    def compared(results: Results) -> list[Measure]:
+        found = by_method(results)
+        literal = measures(found[LITERAL]) if LITERAL in found else []
+        means = {row.name: row.ours for row in literal}
+        ours = measures(found[""]) if "" in found else []
+        return [replace(row, paper_method=means.get(row.name)) for row in ours] + [
+            replace(row, name=f"{row.name}{LITERAL}", target=None) for row in literal
+        ]
+
+    return compared

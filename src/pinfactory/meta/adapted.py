@@ -12,10 +12,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from pinfactory import settings as check
 from pinfactory.core.batches import padded, padded_length
-from pinfactory.core.compiling import bounded
+from pinfactory.core.compiling import bounded, with_library_settings
 from pinfactory.core.families import Family, Gaussian
 from pinfactory.core.hierarchy import Hierarchy
-from pinfactory.environment import with_library_settings
 
 from .evaluation import Routing, answers
 from .experts import TaskInput

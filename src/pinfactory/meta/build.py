@@ -20,9 +20,9 @@ from pinfactory.core.hierarchy import Expert, FamilyExpert, Hierarchy, assemble
 from pinfactory.vision import Autoencoder, Encoder, OneBlock, train_autoencoder
 
 from .adaptation import Adaptation, GradientSteps, LastLayer, Unchanged
-from .description import TaskDescription, kind_of_expert, rule_of_adaptation
 from .embeddings import Embedding, Histogram, Pooled, SetEncoder
 from .experts import HeadedNetwork, MetaExpert, NearestCentre, TaskSelector
+from .parameters import TaskDescription, kind_of_expert, rule_of_adaptation
 from .shared import FeatureExpert, KernelSteps, SharedHierarchy
 from .tasks import Samples
 

@@ -19,7 +19,7 @@ from pinfactory.core.information import Information, Meter, estimate_information
 
 from .experts import TaskInput, per_query
 from .source import TaskSource
-from .tasks import Tasks
+from .tasks import Tasks, draw_recipes
 
 Routing = Literal["mixture", "best"]
 
@@ -127,7 +127,7 @@ def score_tasks(
     source, random, parts = TaskSource(tasks), np.random.default_rng(seed), []
     for start in range(0, n_tasks, block):
         # Always full blocks: the last, shorter one is the same program.
-        scores = score(source, tasks.draw(random, block, split))
+        scores = score(source, draw_recipes(tasks, random, block, split))
         parts.append(np.asarray(scores, float)[: n_tasks - start])
     found = np.concatenate(parts)
     if n_bad := np.count_nonzero(~np.isfinite(found)):
@@ -144,7 +144,7 @@ def measure(
     """Return the information processed in many tasks; I(X;Y) is estimated where it must be."""
     source, random, meter = TaskSource(tasks), np.random.default_rng(seed), None
     for _ in range(0, n_tasks, BLOCK):
-        recipes = tasks.draw(random, BLOCK, split)
+        recipes = draw_recipes(tasks, random, BLOCK, split)
         meter = _update(meter, hierarchy, source, recipes)
     assert meter is not None
     information = _report(meter)

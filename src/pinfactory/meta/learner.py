@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from pinfactory import settings as check
 from pinfactory.callbacks import fingerprint
-from pinfactory.core.compiling import bounded
+from pinfactory.core.compiling import bounded, with_library_settings
 from pinfactory.core.constraints import (
     Constraints,
     Fixed,
@@ -26,16 +26,14 @@ from pinfactory.core.hierarchy import Hierarchy, pick, stack
 from pinfactory.core.information import Information
 from pinfactory.core.learning import Learner, State, Utility
 from pinfactory.core.training import Run
-from pinfactory.environment import with_library_settings
 from pinfactory.persistence import check_scale
 
 from .adaptation import StepwiseAdaptation
 from .build import build_hierarchy
-from .description import TaskDescription, rule_of_adaptation
 from .evaluation import Evaluation, Routing, evaluate, measure
 from .experts import MetaExpert, TaskInput
 from .loss import TaskLoss
-from .parameters import MetaSettings
+from .parameters import MetaSettings, TaskDescription, rule_of_adaptation
 from .shared import SharedHierarchy
 from .source import (
     UNCHANGED,

@@ -70,11 +70,6 @@ class TaskBatches:
 
 def sample_tasks(tasks: Any, seed: int, n_tasks: int = 500) -> Episode:
     """Return some training tasks, as host arrays with a leading axis of tasks."""
-    if not isinstance(tasks, Tasks):
-        raise TypeError(
-            "`tasks` must be a distribution of tasks with the methods `draw` and `build`, such "
-            f"as ArrayTasks(X, y, ways=2, shots=5), but got {type(tasks).__name__}."
-        )
     recipes = draw_recipes(tasks, np.random.default_rng(seed), n_tasks)
     seen = jax.tree.map(np.asarray, _build(TaskSource(tasks), recipes))
     for name, samples in (("support", seen.support), ("query", seen.query)):
@@ -154,7 +149,7 @@ class ScaledTasks(eqx.Module):
 
     def draw(self, random: np.random.Generator, n_tasks: int, split: str = "train") -> PyTree:
         """Return recipes of the tasks themselves."""
-        return self.tasks.draw(random, n_tasks, split)
+        return draw_recipes(self.tasks, random, n_tasks, split)
 
     def build(self, recipe: PyTree[Array]) -> Episode:
         """Return the samples in standard units."""

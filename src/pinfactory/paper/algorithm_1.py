@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Key
 from pinfactory.core.constraints import Constraints, Priors
 from pinfactory.core.families import Categorical, Family, Gaussian
 from pinfactory.core.hierarchy import Expert, Hierarchy
-from pinfactory.core.learning import Info, Learner, State, Utility
+from pinfactory.core.learning import Info, Learner, State, Utility, scan
 from pinfactory.core.objective import Objective, free_energy
 from pinfactory.meta.adaptation import StepwiseAdaptation
 from pinfactory.meta.embeddings import Embedding, Histogram, pooled
@@ -138,14 +138,12 @@ class AdamSteps(StepwiseAdaptation):
 
     def __call__(self, expert: Expert, support: Samples) -> Expert:
         learner = Learner(SupportLoss(self.utility))
-        arrays, static = eqx.partition(learner.init(expert, learning_rate=self.rate), eqx.is_array)
+        state = learner.init(expert, learning_rate=self.rate)
 
-        def step(arrays: Any, _: None) -> tuple[Any, None]:
-            state, _ = learner.step(jax.random.key(0), eqx.combine(arrays, static), support)
-            return eqx.filter(state, eqx.is_array), None
+        def step(state: State, _: None) -> tuple[State, None]:
+            return learner.step(jax.random.key(0), state, support)[0], None
 
-        arrays, _ = jax.lax.scan(step, arrays, None, length=self.steps)
-        return eqx.combine(arrays, static).model
+        return scan(step, state, None, self.steps)[0].model
 
 
 # -------------------------------------------------------------------------------- how they learn

@@ -18,7 +18,7 @@ from pinfactory import settings as check
 from pinfactory.base import Learnable
 from pinfactory.callbacks import fingerprint
 from pinfactory.core.batches import Epochs
-from pinfactory.core.compiling import compiled
+from pinfactory.core.compiling import compiled, with_library_settings
 from pinfactory.core.constraints import Constraints, Prior, Priors
 from pinfactory.core.families import LOG_2PI, Family, NormalWishart
 from pinfactory.core.hierarchy import Decision, Expert, Hierarchy, assemble, pick, stack
@@ -26,7 +26,6 @@ from pinfactory.core.information import Information, measure
 from pinfactory.core.learning import Info, Learner, State
 from pinfactory.core.objective import Expectation, objective, sampled_objective
 from pinfactory.core.training import Run
-from pinfactory.environment import with_library_settings
 from pinfactory.persistence import register
 
 

@@ -43,30 +43,52 @@ def reach(values: np.ndarray, resolution: int) -> np.ndarray:
     return np.linspace(low - margin, high + margin, resolution)
 
 
-class FrameSlice(NamedTuple):
-    """A slice through the space of a data frame, at a real row.
+class Slice(NamedTuple):
+    """A slice through the space of inputs along one or two features.
 
     Attributes
     ----------
     asked
-        The frame to ask about, one row for each point of the grid.
+        The rows to ask about, one for each point of the grid.
     shape
         Points along each axis of the grid.
     drawn
-        Which rows of the user's frame can be drawn.
+        Which of the user's rows can be drawn.
     picture
-        Arguments of the picture: grid, points, names, ticks and note.
+        Arguments of the picture: grid, points, names, note, and for frames ticks and target.
     """
 
     asked: Any
     shape: tuple[int, ...]
-    drawn: np.ndarray
+    drawn: np.ndarray | slice
     picture: dict[str, Any]
+
+
+def slice_of_array(
+    estimator: Any, X: Any, features: Sequence[int | str] | None, resolution: int
+) -> Slice:
+    """Return the grid of one or two features, with the others at their median."""
+    columns = np.asarray(X, float)
+    names = feature_names(estimator, columns.shape[1])
+    chosen = feature_indices(features, names)
+    axes = [reach(columns[:, i], resolution) for i in chosen]
+    mesh = np.meshgrid(*axes)
+    points = np.tile(np.median(columns, axis=0), (mesh[0].size, 1))
+    for i, values in zip(chosen, mesh, strict=True):
+        points[:, i] = values.ravel()
+    asked = type(X)(points, columns=X.columns) if hasattr(X, "columns") else points
+    picture = {
+        "grid": axes,
+        "points": columns[:, chosen],
+        "names": [names[i] for i in chosen],
+        "note": "the other features at their median" if len(chosen) < len(names) else "",
+    }
+    return Slice(asked, mesh[0].shape, slice(None), picture)
 
 
 def slice_of_frame(
     estimator: Any, X: Any, features: Sequence[int | str] | None, resolution: int
-) -> FrameSlice:
+) -> Slice:
     """Return the grid of one or two columns through the row that is nearest to all medians."""
     encoding, frame = estimator.encoding_, nw.from_native(X, eager_only=True)
     usable = [c for c in encoding.columns if c.kind != "left out" and not c.part]
@@ -99,8 +121,9 @@ def slice_of_frame(
         "names": [column.name for column in columns],
         "ticks": [*ticks, None],
         "note": note,
+        "target": getattr(estimator, "target_name_", "") or "target",
     }
-    return FrameSlice(asked_frame.to_native(), mesh[0].shape, drawn, picture)
+    return Slice(asked_frame.to_native(), mesh[0].shape, drawn, picture)
 
 
 def _axis(

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from sklearn.base import is_classifier, is_regressor
 from sklearn.utils.validation import check_is_fitted
 
-from ._grid import feature_indices, feature_names, reach, slice_of_frame
+from ._grid import slice_of_array, slice_of_frame
 from .style import GREY, INK, Drawn, expert_colours, figure_of, new_axes, tidy
 
 if TYPE_CHECKING:
@@ -103,44 +103,18 @@ class PartitionDisplay(Drawn):
         """
         check_is_fitted(estimator)
         encoding = getattr(estimator, "encoding_", None)
-        if encoding is not None and not encoding.is_plain:
-            given = slice_of_frame(estimator, X, features, grid_resolution)
-            of_rows = np.asarray(estimator.responsibilities(X))
-            return cls(
-                responsibilities=np.asarray(estimator.responsibilities(given.asked)).reshape(
-                    *given.shape, -1
-                ),
-                curves=_answers(estimator, given.asked, given.shape),
-                y=None if y is None else np.asarray(y)[given.drawn],
-                owners=of_rows.argmax(axis=1)[given.drawn],
-                shares=of_rows.mean(axis=0),
-                classes=estimator.classes_ if is_classifier(estimator) else None,
-                target=getattr(estimator, "target_name_", "") or "target",
-                **given.picture,
-            ).plot(ax=ax)
-        columns = np.asarray(X, float)
-        names = feature_names(estimator, columns.shape[1])
-        chosen = feature_indices(features, names)
-        axes = [reach(columns[:, i], grid_resolution) for i in chosen]
-        mesh = np.meshgrid(*axes)
-        points = np.tile(np.median(columns, axis=0), (mesh[0].size, 1))
-        for i, values in zip(chosen, mesh, strict=True):
-            points[:, i] = values.ravel()
-        asked = type(X)(points, columns=X.columns) if hasattr(X, "columns") else points
-        shape = mesh[0].shape
-        responsibilities = np.asarray(estimator.responsibilities(asked))
-        of_samples = np.asarray(estimator.responsibilities(X))
+        slice_through = slice_of_array if encoding is None or encoding.is_plain else slice_of_frame
+        given = slice_through(estimator, X, features, grid_resolution)
+        responsibilities = np.asarray(estimator.responsibilities(given.asked))
+        of_rows = np.asarray(estimator.responsibilities(X))
         return cls(
-            grid=axes,
-            responsibilities=responsibilities.reshape(*shape, -1),
-            curves=_answers(estimator, asked, shape),
-            points=columns[:, chosen],
-            y=None if y is None else np.asarray(y),
-            owners=of_samples.argmax(axis=1),
-            shares=of_samples.mean(axis=0),
-            names=[names[i] for i in chosen],
+            responsibilities=responsibilities.reshape(*given.shape, -1),
+            curves=_answers(estimator, given.asked, given.shape),
+            y=None if y is None else np.asarray(y)[given.drawn],
+            owners=of_rows.argmax(axis=1)[given.drawn],
+            shares=of_rows.mean(axis=0),
             classes=estimator.classes_ if is_classifier(estimator) else None,
-            note="the other features at their median" if len(chosen) < len(names) else "",
+            **given.picture,
         ).plot(ax=ax)
 
     def plot(self, ax: "Axes | None" = None) -> "PartitionDisplay":
@@ -206,8 +180,7 @@ class PartitionDisplay(Drawn):
         elif "mean" in self.curves:
             self._draw_contours()
         self._draw_samples()
-        ax.set(xlabel=self.names[0], ylabel=self.names[1])
-        ax.set(xlim=(left, right), ylim=(low, high))
+        ax.set(xlabel=self.names[0], ylabel=self.names[1], xlim=(left, right), ylim=(low, high))
 
     def _draw_boundary(self) -> None:
         """Draw where two classes are equally probable, and no third is more so."""

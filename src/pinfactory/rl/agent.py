@@ -7,16 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 from jaxtyping import PyTree
 
 from pinfactory import settings as check
 from pinfactory.base import describe
-from pinfactory.callbacks import Callbacks
+from pinfactory.callbacks import Callbacks, fingerprint
+from pinfactory.core.compiling import with_library_settings
 from pinfactory.core.failures import NonFiniteError
 from pinfactory.core.information import Information
 from pinfactory.core.training import Run
-from pinfactory.environment import with_library_settings
 from pinfactory.persistence import register, set_attributes
 
 from .actions import BoxActions, stored_actions
@@ -300,8 +301,10 @@ class SpecialistAgent(Predictor, HierarchicalAgent):
             agent.set_env(env)
         return agent
 
-    def _subject(self) -> str:
-        return repr(self.env)
+    def _subject(self) -> dict[str, str]:
+        leaves = jax.tree.leaves(self.params)
+        params = fingerprint(*leaves) if leaves else "default"
+        return {"environment": repr(self.env), "params": params}
 
     def _to_file(self) -> tuple[dict[str, Any], PyTree]:
         shape, actions = self._kind

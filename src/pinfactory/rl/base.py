@@ -17,11 +17,11 @@ from pinfactory import settings as check
 from pinfactory.base import Learnable
 from pinfactory.callbacks import Callbacks, JsonLines, ProgressBar, TensorBoard, as_callbacks
 from pinfactory.core.batches import Batches
+from pinfactory.core.compiling import with_library_settings
 from pinfactory.core.failures import NonFiniteError
 from pinfactory.core.hierarchy import pick, stack
 from pinfactory.core.information import Information
 from pinfactory.core.training import Callback, Progress, Run, Steps, Trained, train
-from pinfactory.environment import with_library_settings
 
 from .callbacks import History, KeepState, Reports
 
@@ -71,7 +71,7 @@ class Agent(Learnable):
         """Environment steps taken."""
 
     @abstractmethod
-    def _subject(self) -> str:
+    def _subject(self) -> dict[str, str]:
         """Return what the agent learns in, as a checkpoint names it."""
 
     @abstractmethod
@@ -139,7 +139,7 @@ class Agent(Learnable):
                 run,
                 [KeepState(self), Reports(reported, unit, every)],
                 checkpoint=checkpoint,
-                identity={"environment": self._subject()},
+                identity=self._subject() if checkpoint else None,
                 every=every,
                 verbose=False,  # its bar counts chunks
             ).run

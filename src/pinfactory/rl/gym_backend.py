@@ -1,7 +1,7 @@
 """Acting in ordinary Gymnasium environments, which step on the host."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -93,27 +93,6 @@ class GymBackend:
         return EpisodeResults(np.array(returns), np.array(lengths))
 
 
-class HostStatistics(NamedTuple):
-    """`EpisodeStatistics` in NumPy."""
-
-    total: np.ndarray
-    length: np.ndarray
-    last_total: np.ndarray
-    last_length: np.ndarray
-    finished: np.ndarray
-
-    def update(self, step: VectorStep) -> "HostStatistics":
-        """Take in a step, except where it only reset an environment."""
-        total, length = self.total + step.reward, self.length + step.weight.astype(np.int32)
-        return HostStatistics(
-            np.where(step.done, np.float32(0), total),
-            np.where(step.done, 0, length),
-            np.where(step.done, total, self.last_total),
-            np.where(step.done, length, self.last_length),
-            self.finished | step.done,
-        )
-
-
 class HostRollout:
     """Steps a vector of environments, from where they are."""
 
@@ -122,8 +101,7 @@ class HostRollout:
         self._observation = vector.reset(int(self._random.integers(2**31)))
         self._starts = np.ones(vector.n, bool)
         self._policy_state = PolicyState.start(vector.n)
-        zeros, none = np.zeros(vector.n, np.float32), np.zeros(vector.n, np.int32)
-        self.statistics = HostStatistics(zeros, none, zeros, none, np.zeros(vector.n, bool))
+        self.statistics = EpisodeStatistics.start(vector.n)
 
     def collect(self, policy: Policy, n_steps: int) -> tuple[Trajectory, EpisodeStatistics]:
         """Act for `n_steps` steps in every environment."""
@@ -138,7 +116,7 @@ class HostRollout:
             step.next_observation,
             step.weight,
         )
-        return trajectory, EpisodeStatistics(*map(jax.device_put, self.statistics))
+        return trajectory, jax.device_put(self.statistics)
 
     def step(
         self, policy: Policy, deterministic: bool
@@ -155,5 +133,7 @@ class HostRollout:
         )
         step = self._vector.step(np.asarray(action))
         self._observation, self._starts = step.observation, step.starts
-        self.statistics = self.statistics.update(step)
+        self.statistics = self.statistics.update(
+            step.reward, step.done, step.weight.astype(np.int32)
+        )
         return observation, decision, step

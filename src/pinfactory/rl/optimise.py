@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int, Key, PyTree
 
 from pinfactory.core.constraints import Resource
 from pinfactory.core.hierarchy import zeros_like
-from pinfactory.core.learning import Learner, State
+from pinfactory.core.learning import Learner, State, scan
 
 Parts = tuple[Any, ...]
 OptStates = tuple[optax.OptState, ...]
@@ -84,17 +84,15 @@ def gradient_steps(
 
     `loss(parts, batch)` returns a value and what to report; reports are stacked.
     """
-    arrays, static = eqx.partition(parts, eqx.is_inexact_array)
 
     def step(carry: tuple[Parts, OptStates], batch: Any) -> tuple[tuple[Parts, OptStates], Any]:
-        arrays, states = carry
         parts, states, aux = gradient_step(
-            lambda parts: loss(parts, batch), eqx.combine(arrays, static), states, rates, optimiser
+            lambda parts: loss(parts, batch), *carry, rates, optimiser
         )
-        return (eqx.filter(parts, eqx.is_inexact_array), states), aux
+        return (parts, states), aux
 
-    (arrays, states), aux = jax.lax.scan(step, (arrays, states), batches)
-    return eqx.combine(arrays, static), states, aux
+    (parts, states), aux = scan(step, (parts, states), batches)
+    return parts, states, aux
 
 
 def learn_batches(
@@ -104,25 +102,16 @@ def learn_batches(
 
     With `repeat` there is one batch, and so many steps on it.
     """
-    arrays, static = eqx.partition(state, eqx.is_array)
 
-    def step(arrays: PyTree, batch: Any) -> tuple[PyTree, Any]:
-        batch = batches if repeat else batch
-        new, info = learner.step(key, eqx.combine(arrays, static), batch)
-        return eqx.filter(new, eqx.is_array), info
+    def step(state: State, batch: Any) -> tuple[State, Any]:
+        return learner.step(key, state, batches if repeat else batch)
 
-    arrays, infos = jax.lax.scan(step, arrays, None if repeat else batches, length=repeat)
-    return eqx.combine(arrays, static), infos
+    return scan(step, state, None if repeat else batches, repeat)
 
 
 def update_resource(resource: Resource, nats: Float[Array, " steps"]) -> Resource:
     """Return the resource after gradient steps in which so many nats were processed."""
-    arrays, static = eqx.partition(resource, eqx.is_array)
-
-    def step(arrays: PyTree, nats: Array) -> tuple[PyTree, None]:
-        return eqx.filter(eqx.combine(arrays, static).update(nats), eqx.is_array), None
-
-    return eqx.combine(jax.lax.scan(step, arrays, nats)[0], static)
+    return scan(lambda resource, nats: (resource.update(nats), None), resource, nats)[0]
 
 
 def random_minibatches(

@@ -136,11 +136,6 @@ def select_answers(answers: Tree, expert: Int[Array, " n"]) -> Tree:
     return jax.tree.map(take, answers)
 
 
-def take_expert(tree: Tree, expert: Int[Array, "..."]) -> Tree:
-    """Return the parts of the given experts, from arrays with a leading axis of experts."""
-    return jax.tree.map(lambda leaf: leaf[expert] if eqx.is_array(leaf) else leaf, tree)
-
-
 def apply_experts(experts: PyTree, x: Float[Array, "n o"]) -> Family:
     """Return the answers of n experts to one input each."""
     return eqx.filter_vmap(lambda expert, x: expert(x))(experts, x)

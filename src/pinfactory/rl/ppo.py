@@ -1,6 +1,6 @@
 """Proximal policy optimisation of selector and experts on the free energy (Section 3.3)."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from pinfactory.core.hierarchy import Hierarchy
 from pinfactory.core.information import BITS_PER_NAT
+from pinfactory.core.learning import scan
 
 from .information import information_costs, log_ratios, update_priors
 from .normalise import ReturnScaling, scale_returns
@@ -106,15 +107,11 @@ class PPO(eqx.Module):
         state, batch, info = self.prepare(state, trajectory, statistics)
         n = len(batch.weight)
         rows = random_minibatches(key, self.n_epochs, n, self.batch_size)
-        arrays, static = eqx.partition(state, eqx.is_array)
 
-        def step(arrays: Any, rows: Int[Array, " b"]) -> tuple[Any, Array]:
-            minibatch = jax.tree.map(lambda leaf: leaf[rows], batch)
-            new, error = self._gradient_step(eqx.combine(arrays, static), minibatch)
-            return eqx.filter(new, eqx.is_array), error
+        def step(state: AgentState, rows: Int[Array, " b"]) -> tuple[AgentState, Array]:
+            return self._gradient_step(state, jax.tree.map(lambda leaf: leaf[rows], batch))
 
-        arrays, errors = jax.lax.scan(step, arrays, rows)
-        state = eqx.combine(arrays, static)
+        state, errors = scan(step, state, rows)
         observations = state.policy.observations
         if self.normalise:
             observations = observations.update(trajectory.observation, trajectory.weight)

@@ -10,7 +10,7 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, ArrayLike, Float
 
-from pinfactory.environment import with_library_settings
+from pinfactory.core.compiling import with_library_settings
 
 from .actions import Actions
 from .policy import HierarchicalAction, Policy, PolicyState, n_noise
@@ -88,17 +88,24 @@ class Predictor:
         actions = jnp.asarray(action).reshape(len(rows), *np.shape(action)[1:])
         return np.asarray(_log_density(self.state_.policy, rows, actions))
 
-    def _rows(self, observation: Any) -> tuple[Any, bool]:
-        """Return observations as rows, and whether there was only one, not in a batch."""
-        array, shape = np.asarray(observation, np.float32), self._kind[0]
-        if shape not in (array.shape, array.shape[1:]):
-            raise ValueError(
-                f"An observation must have shape {shape}, with or without a first axis for a batch "
-                f"of them, but got {array.shape}."
-            )
-        if not np.isfinite(array).all():
-            raise ValueError("An observation must be finite, but got NaN or infinity.")
-        return jax.device_put(array.reshape(-1, math.prod(shape))), array.shape == shape
+    def _rows(self, observation: Any) -> tuple[Array, bool]:
+        rows, single = observation_rows(observation, self._kind[0])
+        return jax.device_put(rows), single
+
+
+def observation_rows(
+    observation: Any, shape: tuple[int, ...]
+) -> tuple[Float[np.ndarray, "n o"], bool]:
+    """Return observations as rows, and whether there was only one, not in a batch."""
+    array = np.asarray(observation, np.float32)
+    if shape not in (array.shape, array.shape[1:]):
+        raise ValueError(
+            f"An observation must have shape {shape}, with or without a first axis for a batch "
+            f"of them, but got {array.shape}."
+        )
+    if not np.isfinite(array).all():
+        raise ValueError("An observation must be finite, but got NaN or infinity.")
+    return array.reshape(-1, math.prod(shape)), array.shape == shape
 
 
 @eqx.filter_jit

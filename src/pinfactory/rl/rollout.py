@@ -16,29 +16,39 @@ from . import envs
 Act = Callable[[Array, Array, Any, Array], tuple[Any, Any]]
 
 
+# Of JAX, or of NumPy on the host.
+AnyArray = Array | np.ndarray
+
+
 class EpisodeStatistics(eqx.Module):
     """Return and length of the running episode of each environment, and of its last one."""
 
-    total: Float[Array, " n"]
-    length: Int[Array, " n"]
-    last_total: Float[Array, " n"]
-    last_length: Int[Array, " n"]
-    finished: Bool[Array, " n"]
+    total: Float[AnyArray, " n"]
+    length: Int[AnyArray, " n"]
+    last_total: Float[AnyArray, " n"]
+    last_length: Int[AnyArray, " n"]
+    finished: Bool[AnyArray, " n"]
 
     @classmethod
     def start(cls, n: int) -> "EpisodeStatistics":
-        """Begin with no episode finished."""
+        """Begin on the host with no episode finished."""
         zeros, none = np.zeros(n, np.float32), np.zeros(n, np.int32)
-        return cls(*map(jax.device_put, (zeros, none, zeros, none, np.zeros(n, bool))))
+        return cls(zeros, none, zeros, none, np.zeros(n, bool))
 
-    def update(self, reward: Float[Array, " n"], done: Bool[Array, " n"]) -> "EpisodeStatistics":
-        """Take in a step of every environment."""
-        total, length = self.total + reward, self.length + 1
+    def update(
+        self,
+        reward: Float[AnyArray, " n"],
+        done: Bool[AnyArray, " n"],
+        weight: Int[AnyArray, " n"] | int = 1,
+    ) -> "EpisodeStatistics":
+        """Take in a step of every environment, of JAX or of NumPy; a reset has the weight zero."""
+        xp: Any = self.total.__array_namespace__()
+        total, length = self.total + reward, self.length + weight
         return type(self)(
-            jnp.where(done, 0.0, total),
-            jnp.where(done, 0, length),
-            jnp.where(done, total, self.last_total),
-            jnp.where(done, length, self.last_length),
+            xp.where(done, 0.0, total),
+            xp.where(done, 0, length),
+            xp.where(done, total, self.last_total),
+            xp.where(done, length, self.last_length),
             self.finished | done,
         )
 
@@ -91,7 +101,8 @@ class RolloutState(eqx.Module):
         states, observation = _reset_all(env, key, params)
         n = len(observation)
         starts = jax.device_put(np.ones(n, bool))
-        return cls(states, observation, starts, policy_state, EpisodeStatistics.start(n))
+        statistics = jax.device_put(EpisodeStatistics.start(n))
+        return cls(states, observation, starts, policy_state, statistics)
 
 
 class Trajectory(eqx.Module):

@@ -8,9 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from pinfactory.core.hierarchy import stack
-
-from .policy import take_expert
+from pinfactory.core.hierarchy import stack, take_expert
 
 
 class Critics(eqx.Module):

@@ -9,7 +9,8 @@ import pytest
 
 import pinfactory
 from pinfactory.core.training import Callback
-from pinfactory.persistence import NotStorableError
+from pinfactory.persistence import MismatchError, NotStorableError
+from pinfactory.rl import envs
 from pinfactory.rl.meta import (
     AdaptedAgent,
     MetaSpecialistAgent,
@@ -166,6 +167,17 @@ def test_a_resumed_training_ends_as_one_that_never_stopped(
         jax.tree.leaves(trained.state_), jax.tree.leaves(resumed.state_), strict=True
     ):
         np.testing.assert_array_equal(one, other)
+
+
+def test_a_checkpoint_of_other_tasks_is_refused_by_name(tmp_path: Path) -> None:
+    def agent(gravity: float) -> MetaSpecialistAgent:
+        family = ParameterFamily(envs.Pendulum(), {"gravity": Uniform(1.0, gravity)})
+        return MetaSpecialistAgent(family, 2, **SMALL | NARROW)
+
+    file = tmp_path / "run.pin"
+    agent(10.0).learn(1, checkpoint=file)
+    with pytest.raises(MismatchError, match=r"belongs to tasks \S+, but this run has tasks"):
+        agent(5.0).learn(1, checkpoint=file)
 
 
 def test_in_the_end_most_slots_get_a_new_task_in_every_iteration() -> None:

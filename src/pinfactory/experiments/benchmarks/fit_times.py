@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from pinfactory import SpecialistRegressor
-from pinfactory.environment import CACHE_VARIABLE
+from pinfactory.core.compiling import CACHE_VARIABLE
 from pinfactory.experiments.experiment import Measure, Presets, Results
 
 from ._charts import draw_measures

@@ -5,13 +5,13 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from pinfactory import SpecialistClassifier, SpecialistRegressor
-from pinfactory.experiments.experiment import Measure, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results
 
 from ._charts import draw_measures
 from ._public_tables import TABLES, load_frames, load_split
@@ -31,23 +31,17 @@ N_EXPERTS = 8
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Presets):
     """Tables and splits."""
 
     seeds: int = 5
     tables: tuple[str, ...] = tuple(name for name, source in TABLES.items() if source)
 
-    @classmethod
-    def quick(cls, **changes: Any) -> "Settings":
-        """Return one split of a few tables, with categories and missing values among them."""
-        few = ("Carseats", "Hitters", "HousePrices", "Sacramento", "credit_data", "mlc_churn")
-        chosen: dict[str, Any] = {"seeds": 1, "tables": few}
-        return cls(**chosen | changes)
-
-    @classmethod
-    def paper(cls, **changes: Any) -> "Settings":
-        """Return five splits of all tables."""
-        return cls(**changes)
+    # A few tables, with categories and missing values among them.
+    QUICK: ClassVar[Mapping[str, Any]] = {
+        "seeds": 1,
+        "tables": ("Carseats", "Hitters", "HousePrices", "Sacramento", "credit_data", "mlc_churn"),
+    }
 
 
 def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:

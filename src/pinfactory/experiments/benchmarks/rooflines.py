@@ -13,11 +13,11 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from pinfactory import networks
+from pinfactory.core.compiling import library_settings
 from pinfactory.core.families import Categorical
 from pinfactory.core.gaussian_experts import gaussian
 from pinfactory.core.hierarchy import FamilyExpert, Hierarchy, assemble
 from pinfactory.core.utilities import log_likelihood
-from pinfactory.environment import library_settings
 from pinfactory.estimators.classifier import log_likelihood_of_code
 from pinfactory.experiments.experiment import Measure, Presets, Results
 from pinfactory.experiments.style import GREY, PALETTE, headline, new_figure, tidy

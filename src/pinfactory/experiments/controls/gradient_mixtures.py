@@ -1,7 +1,5 @@
 """Plain mixtures by Adam, with or without a load-balancing loss, and a network without experts."""
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -9,7 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from pinfactory import networks
-from pinfactory.core.learning import Learner, State
+from pinfactory.core.learning import Learner, State, scan
 
 from .mixture import LEAST_DEVIATION, Mixture
 
@@ -125,16 +123,11 @@ class _BalancedLikelihood(eqx.Module):
 
 @eqx.filter_jit
 def _train(learner: Learner, state: State, rows: _Rows, key: Array) -> State:
-    arrays, static = eqx.partition(state, eqx.is_array)
-
-    def step(arrays: Any, key: Array) -> tuple[Any, None]:
+    def step(state: State, key: Array) -> tuple[State, None]:
         chosen = jax.random.randint(key, (_BATCH,), 0, len(rows[0]))
-        batch = (rows[0][chosen], rows[1][chosen])
-        new, _ = learner.step(key, eqx.combine(arrays, static), batch)
-        return eqx.filter(new, eqx.is_array), None
+        return learner.step(key, state, (rows[0][chosen], rows[1][chosen]))[0], None
 
-    arrays, _ = jax.lax.scan(step, arrays, jax.random.split(key, _STEPS))
-    return eqx.combine(arrays, static)
+    return scan(step, state, jax.random.split(key, _STEPS))[0]
 
 
 @eqx.filter_jit

@@ -124,12 +124,9 @@ def _fit(settings: Settings, model: str, size: int, make: _Make) -> dict[str, An
     return {"model": model, "size": _MODELS[model][1](size), "accuracy": accuracy, **picture}
 
 
+@compare_methods
 def measures(results: Results) -> list[Measure]:
     """Return held-out accuracies, and by how much our largest leads the best of the others."""
-    return compare_methods(_measures, results)
-
-
-def _measures(results: Results) -> list[Measure]:
     rows = []
     for name, piece in results.items():
         target = 0.98 if name.startswith(OURS) and piece["size"].startswith("4") else None

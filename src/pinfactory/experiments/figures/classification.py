@@ -13,7 +13,7 @@ from pinfactory import SpecialistClassifier
 from pinfactory.experiments.controls import CONTROLS, control, split_controls
 from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.methods import Method, by_method, choose_pieces, compare_methods
-from pinfactory.experiments.style import GREY, INK, new_figure, tidy
+from pinfactory.experiments.style import GREY, INK, counted, new_figure, tidy
 from pinfactory.experiments.synthetic_data import COMMITTEE, TASKS, classification, mesh, plane
 from pinfactory.paper import classifier as paper_classifier
 
@@ -69,7 +69,7 @@ def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
     # Experts in the outer loop: the program for a number of experts is compiled once.
     cells = [(task, n) for n in settings.n_experts for task in settings.tasks]
     ours, literal = (
-        {f"{task}, {_experts(n)}": partial(_fit, own, task, n, make) for task, n in cells}
+        {f"{task}, {counted(n, 'expert')}": partial(_fit, own, task, n, make) for task, n in cells}
         for make in (_ours, _literal)
     )
     most = max(settings.n_experts)
@@ -137,12 +137,9 @@ def _fit_control(settings: Settings, task: str, n_experts: int, name: str) -> di
     return {"task": task, "control": name, "n_experts": n_experts, "accuracy": accuracy}
 
 
+@compare_methods
 def measures(results: Results) -> list[Measure]:
     """Return held-out accuracies and the bits of both stages."""
-    return compare_methods(_measures, results)
-
-
-def _measures(results: Results) -> list[Measure]:
     results, controls = split_controls(results)
     rows = []
     for piece in _sorted(results):
@@ -162,7 +159,7 @@ def _sorted(results: Results) -> list[Any]:
 
 
 def _measure(name: str, piece: Any, label: str = "accuracy", **more: Any) -> Measure:
-    subject = f"{label}, {piece['task']}, {_experts(piece['n_experts'])}"
+    subject = f"{label}, {piece['task']}, {counted(piece['n_experts'], 'expert')}"
     return Measure.over(subject, piece[name], **more)
 
 
@@ -181,7 +178,9 @@ def opening(results: Results) -> tuple[str, Figure]:
         for axes, piece in zip(row, found, strict=True):
             draw_probability(axes, piece)
             draw_samples(axes, piece, size=6.0)
-            axes.set_title(f"{_experts(piece['n_experts'])}: {_percent(piece)} right", fontsize=13)
+            axes.set_title(
+                f"{counted(piece['n_experts'], 'expert')}: {_percent(piece)} right", fontsize=13
+            )
     one, many = (
         [f"{_percent(piece)} of the {piece['task']}" for piece in found] for found in pairs
     )
@@ -198,10 +197,6 @@ def _percent(piece: Any) -> str:
 
 def _listed(parts: list[str]) -> str:
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
-
-
-def _experts(number: int) -> str:
-    return "1 expert" if number == 1 else f"{number} experts"
 
 
 def draw(results: Results) -> Figure:
@@ -225,11 +220,11 @@ def _draw_controls(figure: SubFigure, committees: Results, controls: list[Any]) 
     """Draw the accuracy of the largest committee on every task beside its controls."""
     most = controls[0]["n_experts"]
     figure.suptitle(
-        f"controls, {_experts(most)}", x=0.01, ha="left", fontweight="bold", fontsize=14.0
+        f"controls, {counted(most, 'expert')}", x=0.01, ha="left", fontweight="bold", fontsize=14.0
     )
     tasks = list(dict.fromkeys(piece["task"] for piece in controls))
     for axes, task in zip(figure.subplots(1, len(tasks), squeeze=False)[0], tasks, strict=True):
-        scores = {"ours": committees[f"{task}, {_experts(most)}"]["accuracy"]}
+        scores = {"ours": committees[f"{task}, {counted(most, 'expert')}"]["accuracy"]}
         scores |= {p["control"]: p["accuracy"] for p in controls if p["task"] == task}
         draw_scores(axes, "ours", scores)
         axes.set_xlabel(f"accuracy (held out), {task}")
@@ -249,7 +244,9 @@ def _draw_task(figure: SubFigure, title: str, found: list[Any]) -> None:
         draw_partition(below, piece)
         for axes in (above, below):
             draw_samples(axes, piece, size=3.0)
-        above.set_title(f"{_experts(piece['n_experts'])}: {np.mean(piece['accuracy']):.3f}")
+        above.set_title(
+            f"{counted(piece['n_experts'], 'expert')}: {np.mean(piece['accuracy']):.3f}"
+        )
         if i == 0:
             above.set_ylabel("decision p(y|x)", fontsize=10)
             below.set_ylabel("partition p(m|x)", fontsize=10)

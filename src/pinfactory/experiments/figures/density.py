@@ -13,7 +13,7 @@ from scipy.stats import gaussian_kde, multivariate_normal
 from pinfactory import SpecialistMixture
 from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.methods import Method, choose_pieces, compare_methods
-from pinfactory.experiments.style import GREY, INK, headline, new_figure
+from pinfactory.experiments.style import GREY, INK, counted, headline, new_figure
 from pinfactory.experiments.synthetic_data import CORNERS, VARIANCE, four_gaussians, mesh
 from pinfactory.paper import mixture as paper_mixture
 
@@ -55,7 +55,7 @@ def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
     """Return one piece for every number of experts, and one for the kernels."""
     own = without(settings, "method", "n_experts")
     ours, literal = (
-        {_experts(n): partial(_experts_of, own, n, make) for n in settings.n_experts}
+        {counted(n, "expert"): partial(_experts_of, own, n, make) for n in settings.n_experts}
         for make in (_ours, _literal)
     )
     return choose_pieces(settings.method, ours | {KDE: partial(_kernels, own)}, literal)
@@ -73,10 +73,6 @@ def _ours(settings: Settings, n_experts: int, seed: int, **more: Any) -> Special
 
 def _literal(settings: Settings, n_experts: int, seed: int) -> Any:
     return paper_mixture(n_experts, random_state=seed)
-
-
-def _experts(number: int) -> str:
-    return "1 expert" if number == 1 else f"{number} experts"
 
 
 def _experts_of(settings: Settings, n_experts: int, make: Callable[..., Any]) -> dict[str, Any]:
@@ -132,12 +128,9 @@ def true_log_density(X: np.ndarray) -> np.ndarray:
     return logsumexp(parts, axis=0) - np.log(len(CORNERS))
 
 
+@compare_methods
 def measures(results: Results) -> list[Measure]:
     """Return the loss of log-likelihood, the lead over the kernels, and the experts in use."""
-    return compare_methods(_measures, results)
-
-
-def _measures(results: Results) -> list[Measure]:
     rows = []
     for name, piece in results.items():
         target = 1.0 if name in ("4 experts", "8 experts") else None

@@ -208,17 +208,14 @@ def _baseline(settings: Settings, name: str, seed: int) -> dict[str, Any]:
     return {"baseline": name, "steps": learner.num_timesteps, "returns": returns}
 
 
-def measures(results: Results) -> list[Measure]:
-    """Return what the sign of the motor tells, returns, and what experts gain over one and all."""
-    return compare_methods(_measures, results)
-
-
 def draw(results: Results) -> Figure:
     """Draw our method if it was run, else the paper's; the table has both."""
     return draw_agents(next(iter(by_method(results).values())))
 
 
-def _measures(results: Results) -> list[Measure]:
+@compare_methods
+def measures(results: Results) -> list[Measure]:
+    """Return what the sign of the motor tells, returns, and what experts gain over one and all."""
     rows = []
     for n, runs in agents_of(results).items():
         rows += [

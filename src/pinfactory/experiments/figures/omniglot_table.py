@@ -182,12 +182,9 @@ def _trained(settings: Settings, name: str, make: Callable[..., Any], tasks: Omn
     return learner
 
 
+@compare_methods
 def measures(results: Results) -> list[Measure]:
     """Return accuracies and bits beside the paper's, and the gain of experts on the same tasks."""
-    return compare_methods(_measures, results)
-
-
-def _measures(results: Results) -> list[Measure]:
     rows = []
     for piece in results.values():
         shots, n_experts, label = piece["shots"], committee_size(piece), _label(piece)

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 from pinfactory.core.exact import solve
 from pinfactory.experiments.experiment import Measure, Presets, Results, without
-from pinfactory.experiments.style import GREY, PALETTE, headline, new_figure, tidy
+from pinfactory.experiments.style import GREY, PALETTE, counted, headline, new_figure, tidy
 
 TITLE = "What information buys: the exact solution for a known table"
 PLACE = "Section 2.1, equation 3"
@@ -148,7 +148,8 @@ def measures(results: Results) -> list[Measure]:
             ]
             rows.append(
                 Measure(
-                    f"utility for {limit:g} bit of an expert, {_experts(curve['n_experts'])}",
+                    f"utility for {limit:g} bit of an expert, "
+                    + counted(curve["n_experts"], "expert"),
                     float(np.mean(of_seeds)),
                     float(np.std(of_seeds)) if len(of_seeds) > 1 else None,
                 )
@@ -171,10 +172,6 @@ def _excess(one: Mapping[str, Any], several: Mapping[str, Any]) -> float:
     selector, experts, reached = _arrays(several, "information_selector", *_EXPERTS_BUY)
     further = (selector + experts)[:, None] - bits
     return float((reached[:, None] - utility - further * np.log(2) / beta).max())
-
-
-def _experts(number: int) -> str:
-    return "1 expert" if number == 1 else f"{number} experts"
 
 
 def _arrays(curve: Mapping[str, Any], *names: str) -> tuple[np.ndarray, ...]:
@@ -237,7 +234,7 @@ def _draw_experts(axes: Axes, data: Mapping[str, Any]) -> None:
         end = np.argmax(utility >= utility.max() - 1e-3)
         number = curve["n_experts"]
         axes.annotate(
-            _experts(number) if number == 1 else str(number),
+            "1 expert" if number == 1 else str(number),
             (bits[end], utility[end]), xytext=(0, 7), textcoords="offset points",
             ha="center", color=colour, fontsize=12, fontweight="bold",
         )  # fmt: skip
@@ -279,7 +276,7 @@ def _draw_plane(figure: Figure, axes: Axes, data: Mapping[str, Any]) -> None:
     number = curve["n_experts"]
     headline(
         axes,
-        f"Who does the work, with {_experts(number)}",
+        f"Who does the work, with {counted(number, 'expert')}",
         "Along a dashed line the bits in all are equal.",
     )
 

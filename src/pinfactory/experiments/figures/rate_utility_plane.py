@@ -196,12 +196,9 @@ def _frontier(split: Split) -> dict[str, Any]:
     }
 
 
+@compare_methods
 def measures(results: Results) -> list[Measure]:
     """Return the best accuracy, what bits allow, and how closely budgets are met."""
-    return compare_methods(_measures, results)
-
-
-def _measures(results: Results) -> list[Measure]:
     rows = [
         Measure(
             f"accuracy, best of {counted(number, 'expert')}",

@@ -14,7 +14,7 @@ from pinfactory import PartitionDisplay, SpecialistRegressor
 from pinfactory.experiments.controls import CONTROLS, control, split_controls
 from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.methods import Method, choose_pieces, compare_methods
-from pinfactory.experiments.style import GREY, headline, new_figure
+from pinfactory.experiments.style import GREY, counted, headline, new_figure
 from pinfactory.experiments.synthetic_data import COMMITTEE
 from pinfactory.paper import regressor as paper_regressor
 
@@ -59,7 +59,7 @@ def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
     """Return one piece for every number of experts, and for every control of the most."""
     own = without(settings, "method", "n_experts", "controls")
     ours, literal = (
-        {_experts(n): partial(_fit, own, n, make) for n in settings.n_experts}
+        {counted(n, "expert"): partial(_fit, own, n, make) for n in settings.n_experts}
         for make in (_ours, _literal)
     )
     most = max(settings.n_experts)
@@ -82,10 +82,6 @@ def _ours(settings: Settings, n_experts: int, seed: int) -> SpecialistRegressor:
 
 def _literal(settings: Settings, n_experts: int, seed: int) -> SpecialistRegressor:
     return paper_regressor(n_experts, random_state=seed)
-
-
-def _experts(number: int) -> str:
-    return "1 expert" if number == 1 else f"{number} experts"
 
 
 def curve(x: Float[np.ndarray, "n 1"]) -> Float[np.ndarray, " n"]:
@@ -157,12 +153,9 @@ def _picture(settings: Settings, committee: SpecialistRegressor, seed: int) -> d
     }
 
 
+@compare_methods
 def measures(results: Results) -> list[Measure]:
     """Return R², log-likelihood and coverage on held-out samples, and the selector's bits."""
-    return compare_methods(_measures, results)
-
-
-def _measures(results: Results) -> list[Measure]:
     results, controls = split_controls(results)
     rows = []
     for label in ("R²", "log-likelihood", "coverage", "selector_bits"):
@@ -222,9 +215,9 @@ def draw(results: Results) -> Figure:
     )
     if controls:
         most = next(iter(controls.values()))["n_experts"]
-        scores = {"ours": results[_experts(most)]["R²"]}
+        scores = {"ours": results[counted(most, "expert")]["R²"]}
         axes = parts[1].subplots()
         draw_scores(axes, "ours", scores | {name: p["R²"] for name, p in controls.items()})
         axes.set_xlabel("R² (held out)")
-        headline(axes, f"controls, {_experts(most)}")
+        headline(axes, f"controls, {counted(most, 'expert')}")
     return figure

@@ -146,12 +146,9 @@ def _groups(results: Results) -> dict[str, list[Any]]:
     return groups
 
 
+@compare_methods
 def measures(results: Results) -> list[Measure]:
     """Return shares of seeds that balance, steps until they do, and returns."""
-    return compare_methods(_measures, results)
-
-
-def _measures(results: Results) -> list[Measure]:
     rows = []
     for kind, found in _groups(results).items():
         reached = np.array([first_above(piece, SOLVED) for piece in found])

@@ -82,12 +82,9 @@ def _learn(settings: Settings, seed: int, how: Mapping[str, Any]) -> dict[str, A
     return {**curves, "states": states.round(4), "share": share.round(3)}
 
 
+@compare_methods
 def measures(results: Results) -> list[Measure]:
     """Return the return of both kinds, and the bits."""
-    return compare_methods(_measures, results)
-
-
-def _measures(results: Results) -> list[Measure]:
     found = list(results.values())
     rows = []
     # Learning on after that, an agent now and then falls back for a while.

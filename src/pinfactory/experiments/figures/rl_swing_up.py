@@ -202,12 +202,9 @@ def _found(name: str, kind: str, agent: SpecialistAgent, curves: dict[str, Any])
     }
 
 
+@compare_methods
 def measures(results: Results) -> list[Measure]:
     """Return shares of seeds that solve a task, and returns."""
-    return compare_methods(_measures, results)
-
-
-def _measures(results: Results) -> list[Measure]:
     rows = []
     for (name, kind), found in _groups(results).items():
         solved = [_solved(piece) for piece in found]

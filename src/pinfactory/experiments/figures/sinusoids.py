@@ -221,12 +221,9 @@ def _curves(model: MetaSpecialistRegressor, shots: int, after: int | None) -> li
     return found
 
 
+@compare_methods
 def measures(results: Results) -> list[Measure]:
     """Return errors beside the promises, and whether each doubling of experts lowers them."""
-    return compare_methods(_measures, results)
-
-
-def _measures(results: Results) -> list[Measure]:
     rows = []
     for piece in results.values():
         if "rule" in piece:

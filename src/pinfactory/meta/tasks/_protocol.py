@@ -54,15 +54,22 @@ WANTED = (
 
 
 def draw_recipes(
-    tasks: Tasks, random: np.random.Generator, n_tasks: int, split: str = "train"
+    tasks: Any, random: np.random.Generator, n_tasks: int, split: str = "train"
 ) -> PyTree:
     """Return the recipes of `n_tasks` tasks, after checking that there are as many.
 
     Raises
     ------
+    TypeError
+        If these are no tasks.
     ValueError
         If a recipe is not made of arrays with a leading axis of tasks.
     """
+    if not isinstance(tasks, Tasks):
+        raise TypeError(
+            "`tasks` must be a distribution of tasks with the methods `draw` and `build`, such "
+            f"as ArrayTasks(X, y, ways=2, shots=5), but got {type(tasks).__name__}."
+        )
     recipes = tasks.draw(random, n_tasks, split)
     shapes = [np.shape(leaf) for leaf in jax.tree.leaves(recipes)]
     if not shapes or any(shape[:1] != (n_tasks,) for shape in shapes):

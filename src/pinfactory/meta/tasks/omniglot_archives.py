@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, UInt8
 from PIL import Image
 
-from pinfactory.environment import cache_directory
+from pinfactory.core.compiling import cache_directory
 from pinfactory.persistence import atomic_write
 
 URL = "https://github.com/brendenlake/omniglot/raw/master/python/{name}"

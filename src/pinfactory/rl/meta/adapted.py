@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from pinfactory.environment import with_library_settings
+from pinfactory.core.compiling import with_library_settings
+from pinfactory.core.hierarchy import take_expert
 from pinfactory.rl.envs import Env, replicate
-from pinfactory.rl.policy import take_expert
-from pinfactory.rl.predictor import host_uniforms
+from pinfactory.rl.predictor import host_uniforms, observation_rows
 
 from .policy import MetaPolicy, probe_and_select
 
@@ -52,27 +52,11 @@ class AdaptedAgent:
         The signature is that of Stable-Baselines3; `state` and `episode_start` are not needed,
         because the expert stays.
         """
-        rows = np.asarray(observation, np.float32)
-        wanted = self._policy.observations.mean.shape
-        if wanted not in (rows.shape, rows.shape[1:]):
-            raise ValueError(
-                f"An observation must have {wanted[0]} numbers, with or without a first axis for "
-                f"a batch of them, but got shape {rows.shape}."
-            )
-        if not np.isfinite(rows).all():
-            raise ValueError("An observation must be finite, but got NaN or infinity.")
-        single = rows.ndim == 1
-        rows = np.atleast_2d(rows)
-        noise = host_uniforms(self._random, (len(rows), self._policy.actions.n_noise))
-        action = np.asarray(
-            _act(
-                self._policy,
-                np.int32(self.expert_),
-                rows,
-                noise,
-                np.asarray(deterministic),
-            )
-        )
+        policy = self._policy
+        rows, single = observation_rows(observation, policy.observations.mean.shape)
+        noise = host_uniforms(self._random, (len(rows), policy.actions.n_noise))
+        actions = _act(policy, np.int32(self.expert_), rows, noise, np.asarray(deterministic))
+        action = np.asarray(actions)
         return (action[0] if single else action), None
 
 

@@ -12,9 +12,9 @@ from jaxtyping import Float, PyTree
 from pinfactory import settings as check
 from pinfactory.base import describe
 from pinfactory.callbacks import Callbacks
+from pinfactory.core.compiling import with_library_settings
 from pinfactory.core.information import Information
 from pinfactory.core.training import Run
-from pinfactory.environment import with_library_settings
 from pinfactory.persistence import register
 from pinfactory.rl import envs
 from pinfactory.rl.base import BUDGETS, CAPACITY_AND_LOGS, TRAINING, HierarchicalAgent
@@ -22,7 +22,7 @@ from pinfactory.rl.base import BUDGETS, CAPACITY_AND_LOGS, TRAINING, Hierarchica
 from .adapted import AdaptedAgent, adapt_gymnasium, adapt_jax, finite_choice
 from .build import build_state, is_plain
 from .evaluate import MetaEvaluation, draw_tasks, evaluation, measure_information
-from .families import DrawnTasks, TaskFamily, TaskStream, checked_family, family_name
+from .families import DrawnTasks, TaskFamily, TaskStream, checked_family, identify
 from .files import restore_family, store_family
 from .learner import FamilyLearner
 from .policy import probe_and_select
@@ -300,8 +300,8 @@ class MetaSpecialistAgent(HierarchicalAgent):
 
     # --------------------------------------------------------------------------------- private
 
-    def _subject(self) -> str:
-        return family_name(self.family)
+    def _subject(self) -> dict[str, str]:
+        return identify(self.family)
 
     def _build_learner(self) -> FamilyLearner:
         size = self.batch_size

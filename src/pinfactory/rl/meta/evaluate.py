@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from pinfactory import settings as check
+from pinfactory.core.hierarchy import take_expert
 from pinfactory.core.information import Information, StageMeter
 from pinfactory.rl.envs import Env
 from pinfactory.rl.evaluate import (
@@ -19,7 +20,6 @@ from pinfactory.rl.evaluate import (
     episode_limit,
     run_episodes,
 )
-from pinfactory.rl.policy import take_expert
 from pinfactory.rl.rollout import uniforms
 
 from .families import TaskFamily

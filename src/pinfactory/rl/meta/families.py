@@ -24,6 +24,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from pinfactory.callbacks import fingerprint
 from pinfactory.core.batches import Source
 from pinfactory.rl.envs import CartPole, DoublePendulum, Env, Pendulum
 
@@ -86,9 +87,11 @@ def checked_family(name: str, family: Any) -> TaskFamily:
     return family
 
 
-def family_name(family: TaskFamily) -> str:
-    """Return what a family and its environment are called."""
-    return f"{type(family).__name__} of {type(family.env).__name__}"
+def identify(family: TaskFamily) -> dict[str, str]:
+    """Return what a family and its environment are called, and what tells its tasks from others."""
+    drawn = jax.tree.leaves(family.draw(np.random.default_rng(0), 16))
+    name = f"{type(family).__name__} of {type(family.env).__name__}"
+    return {"environment": name, "tasks": fingerprint(*drawn)}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,12 +11,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from pinfactory.core.constraints import Priors
-from pinfactory.core.families import Categorical
+from pinfactory.core.growth import split_outputs, split_priors
+from pinfactory.core.hierarchy import take_expert
 from pinfactory.networks import Network
 from pinfactory.recurrent import SequenceNetwork
 from pinfactory.rl.actions import BoxActions
-from pinfactory.rl.policy import take_expert
 
 from .state import MetaAgentState
 
@@ -54,7 +53,7 @@ def split_experts(state: MetaAgentState) -> MetaAgentState:
             _scale_children(state, take_expert(hierarchy.experts, parent), is_child),
             hierarchy.available | is_child,
             _split_readout(state, parent, side),
-            _split_priors(priors, parent, side),
+            split_priors(priors, parent),
             take_expert(state.critics, parent),
             _split_critic(state, parent),
             (*map(copied, state.optimisers[:2]), *state.optimisers[2:]),
@@ -114,12 +113,8 @@ def _split_readout(
     threshold = (hidden @ slope) @ (own / jnp.maximum(jnp.sum(own, axis=0), 1e-6))
     n = jnp.sum(hierarchy.available)
     sharpness = -0.5 * SHARPNESS * side * state.hyper.n_initial_experts / n
-    old = take_expert(selector.readout, parent)
-    assert isinstance(old, eqx.nn.Linear)
-    assert old.bias is not None
-    weight = old.weight + sharpness[:, None] * slope
-    bias = old.bias - sharpness * threshold[parent] - jnp.log(2.0) * jnp.abs(side)
-    return eqx.tree_at(lambda layer: (layer.weight, layer.bias), old, (weight, bias))
+    assert isinstance(selector.readout, eqx.nn.Linear)
+    return split_outputs(selector.readout, parent, slope, threshold[parent], sharpness)
 
 
 def _cost_direction(
@@ -134,18 +129,3 @@ def _cost_direction(
         covariance + ridge, centred.T @ (jnp.sqrt(share) * (cost - share @ cost))
     )
     return slope / (jnp.linalg.norm(centred @ slope) + 1e-6)
-
-
-def _split_priors(priors: Priors, parent: Int[Array, " m"], side: Float[Array, " m"]) -> Priors:
-    """Return priors with p(m) of a parent halved between it and its child; both keep p(a|m)."""
-    selector_prior, expert_prior = priors.stages
-    assert isinstance(selector_prior.family, Categorical)
-    probs = selector_prior.family.probs[parent] * jnp.where(side == 0.0, 1.0, 0.5)
-    shared = Categorical.from_probs(probs / jnp.sum(probs))
-    copies = (take_expert(expert_prior.family, parent), expert_prior.mass[parent])
-    return Priors(
-        (
-            eqx.tree_at(lambda p: p.family, selector_prior, shared),
-            eqx.tree_at(lambda p: (p.family, p.mass), expert_prior, copies),
-        )
-    )

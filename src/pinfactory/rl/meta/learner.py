@@ -8,11 +8,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Shaped
 
 from pinfactory.core.families import Categorical
+from pinfactory.core.hierarchy import take_expert
 from pinfactory.core.information import BITS_PER_NAT
 from pinfactory.rl.envs import Env
 from pinfactory.rl.normalise import ReturnScaling, scale_returns
 from pinfactory.rl.optimise import gradient_steps, random_minibatches, update_resource
-from pinfactory.rl.policy import take_expert
 from pinfactory.rl.rollout import RolloutState, Trajectory, rollout, uniforms
 from pinfactory.rl.values import compute_advantages
 

@@ -10,8 +10,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 from pinfactory.core.constraints import Priors
 from pinfactory.core.families import Categorical
+from pinfactory.core.hierarchy import take_expert
 from pinfactory.rl.optimise import clipped_adam
-from pinfactory.rl.policy import ActionSample, take_expert
+from pinfactory.rl.policy import ActionSample
 from pinfactory.rl.ppo import clipped_surrogate
 from pinfactory.rl.values import Critics
 

@@ -10,11 +10,11 @@ from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Shaped
 
 from pinfactory.core.constraints import Priors
 from pinfactory.core.families import Categorical
-from pinfactory.core.hierarchy import Hierarchy
+from pinfactory.core.hierarchy import Hierarchy, take_expert
 from pinfactory.rl.actions import Actions, BoxActions, DiscreteActions, invert_cdf
 from pinfactory.rl.envs import Discrete, Env
 from pinfactory.rl.normalise import Moments
-from pinfactory.rl.policy import ActionSample, apply_experts, sample_action, take_expert
+from pinfactory.rl.policy import ActionSample, apply_experts, sample_action
 from pinfactory.rl.rollout import RolloutState, Trajectory, rollout, uniforms
 
 PROBES = ("shake", "noise", "prior", "expert")
