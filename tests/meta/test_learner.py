@@ -262,6 +262,27 @@ class TestEvaluation:
             covered += low < 1.0 < high
         assert covered / 2000 == pytest.approx(0.95, abs=0.015)
 
+    def test_tasks_about_the_same_thing_count_as_one(self):
+        random = np.random.default_rng(0)
+        means = random.normal(size=30)
+        scores = means[:, None] + random.normal(size=(30, 50))
+        found = Evaluation(scores.ravel(), np.repeat(np.arange(30), 50))
+        # Groups of one size are as good as their means.
+        expected = scores.mean(axis=1).std(ddof=1) / np.sqrt(30)
+        assert found.standard_error == pytest.approx(expected)
+        alone = Evaluation(scores.ravel())
+        assert alone.standard_error == pytest.approx(scores.std(ddof=1) / np.sqrt(1500))
+        assert np.isnan(Evaluation(np.ones(3), np.zeros(3, int)).standard_error)
+
+    def test_tasks_say_what_they_are_about(self, regressor):
+        class Paired(Sinusoids):
+            def groups(self, recipes):
+                return np.arange(len(jax.tree.leaves(recipes)[0])) // 2
+
+        assert regressor.evaluate(CURVES, 20).groups is None
+        found = regressor.evaluate(Paired(shots=CURVES.shots), 20).groups
+        np.testing.assert_array_equal(found, np.arange(20) // 2)
+
     def test_learners_are_compared_on_the_same_tasks(self, regressor, unadapted):
         twice = [regressor.evaluate(CURVES, 300).scores for _ in range(2)]
         np.testing.assert_array_equal(*twice)

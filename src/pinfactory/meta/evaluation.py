@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from pinfactory.core.batches import Source
 from pinfactory.core.compiling import bounded
@@ -19,7 +19,7 @@ from pinfactory.core.information import Information, Meter, estimate_information
 
 from .experts import TaskInput, per_query
 from .source import TaskSource
-from .tasks import Tasks, draw_recipes
+from .tasks import Tasks, draw_recipes, task_groups
 
 Routing = Literal["mixture", "best"]
 
@@ -37,9 +37,13 @@ class Evaluation:
     ----------
     scores
         One score for each task: the mean squared error or the accuracy on its query samples.
+    groups
+        A number for each task, the same for tasks about the same thing (such as one character);
+        None where tasks are independent.
     """
 
     scores: Float[np.ndarray, " n"]
+    groups: Int[np.ndarray, " n"] | None = None
 
     @property
     def mean(self) -> float:
@@ -48,8 +52,17 @@ class Evaluation:
 
     @property
     def standard_error(self) -> float:
-        """Standard error of the mean."""
-        return float(np.std(self.scores, ddof=1) / np.sqrt(len(self.scores)))
+        """Standard error of the mean: √(G/(G − 1) Σ_g (Σ_{i∈g} sᵢ − s̄)²)/n with G groups.
+
+        Tasks about the same thing are good or bad together: many of them tell little more than one.
+        """
+        groups = np.arange(len(self.scores)) if self.groups is None else self.groups
+        _, group = np.unique(groups, return_inverse=True)
+        sums = np.bincount(group, self.scores - np.mean(self.scores))
+        if len(sums) < 2:
+            return float("nan")
+        factor = len(sums) / (len(sums) - 1)
+        return float(np.sqrt(factor * np.sum(sums**2)) / len(self.scores))
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -124,18 +137,20 @@ def score_tasks(
     block: int = BLOCK,
 ) -> Evaluation:
     """Draw new tasks and score them, a block at a time; `score` gives one number for each task."""
-    source, random, parts = TaskSource(tasks), np.random.default_rng(seed), []
+    source, random, parts, groups = TaskSource(tasks), np.random.default_rng(seed), [], []
     for start in range(0, n_tasks, block):
         # Always full blocks: the last, shorter one is the same program.
-        scores = score(source, draw_recipes(tasks, random, block, split))
-        parts.append(np.asarray(scores, float)[: n_tasks - start])
+        recipes = draw_recipes(tasks, random, block, split)
+        parts.append(np.asarray(score(source, recipes), float)[: n_tasks - start])
+        groups.append(task_groups(tasks, recipes))
     found = np.concatenate(parts)
     if n_bad := np.count_nonzero(~np.isfinite(found)):
         raise ValueError(
             f"answers to {n_bad} of {n_tasks} tasks are not finite: `tasks` must have inputs like "
             "those of training, and adaptation steps that do not diverge."
         )
-    return Evaluation(found)
+    known = [group for group in groups if group is not None]
+    return Evaluation(found, np.concatenate(known)[:n_tasks] if known else None)
 
 
 def measure(

@@ -10,12 +10,12 @@ from typing import Any
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from pinfactory.core.batches import Source
 from pinfactory.core.compiling import bounded
 
-from .tasks import Episode, Samples, Tasks, as_episode, draw_recipes
+from .tasks import Episode, Samples, Tasks, as_episode, draw_recipes, task_groups
 
 # Statistics of larger numbers overflow in single precision.
 LARGEST_PIXEL = 1e6
@@ -150,6 +150,10 @@ class ScaledTasks(eqx.Module):
     def draw(self, random: np.random.Generator, n_tasks: int, split: str = "train") -> PyTree:
         """Return recipes of the tasks themselves."""
         return draw_recipes(self.tasks, random, n_tasks, split)
+
+    def groups(self, recipes: PyTree) -> Int[np.ndarray, " n"] | None:
+        """Return which of the tasks themselves are about the same thing."""
+        return task_groups(self.tasks, recipes)
 
     def build(self, recipe: PyTree[Array]) -> Episode:
         """Return the samples in standard units."""

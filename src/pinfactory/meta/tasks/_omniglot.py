@@ -178,6 +178,14 @@ class Omniglot(eqx.Module):
             OmniglotRecipe(*(leaf[:, ~in_support] for leaf in recipe)),
         )
 
+    def groups(
+        self, recipes: tuple[OmniglotRecipe, OmniglotRecipe]
+    ) -> Int[np.ndarray, " n"] | None:
+        """Return the character that each task is about; None if it is about several."""
+        if self.protocol != "paper":
+            return None
+        return np.asarray(recipes[0].drawing)[:, 0] // DRAWINGS
+
     def build(self, recipe: PyTree[Array]) -> Episode:
         """Return images with ink 1 on ground 0, and labels."""
         support, query = recipe

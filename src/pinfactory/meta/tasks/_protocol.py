@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Int, PyTree
 
 
 class Samples(NamedTuple):
@@ -78,6 +78,15 @@ def draw_recipes(
             f"but got {_described(recipes)}."
         )
     return recipes
+
+
+def task_groups(tasks: Tasks, recipes: PyTree) -> Int[np.ndarray, " n"] | None:
+    """Return a number for each task, the same for tasks about the same thing.
+
+    Tasks say so by a method `groups(recipes)`; without one they are independent: None.
+    """
+    method = getattr(tasks, "groups", None)
+    return None if method is None else method(recipes)
 
 
 def as_episode(built: Any) -> Episode:
