@@ -92,7 +92,9 @@ def test_possible_numbers_from_a_thousand_experts(kind):
 def test_possible_numbers_from_a_mixture_of_a_thousand_experts(beta):
     for dtype in (np.float32, np.float64):
         many = np.random.default_rng(1).normal(size=(1200, 2)).astype(dtype)
-        mixture = SpecialistMixture(1000, beta_selector=beta, max_iter=2, n_init=1, random_state=0)
+        # All of them stay, so that all are measured.
+        settings = {"max_iter": 2, "neglect": False, "random_state": 0}
+        mixture = SpecialistMixture(1000, beta_selector=beta, **settings)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             mixture.fit(many)
