@@ -276,7 +276,7 @@ class TestEvaluation:
 
     def test_tasks_say_what_they_are_about(self, regressor):
         class Paired(Sinusoids):
-            def groups(self, recipes):
+            def subjects(self, recipes):
                 return np.arange(len(jax.tree.leaves(recipes)[0])) // 2
 
         assert regressor.evaluate(CURVES, 20).groups is None

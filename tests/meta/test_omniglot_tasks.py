@@ -59,7 +59,7 @@ def test_positives_are_distinct_drawings_of_one_turned_character() -> None:
     character = drawing // 20
     assert (character == character[:, :1]).all()
     recipes = tasks.draw(np.random.default_rng(0), 500, "test")
-    np.testing.assert_array_equal(tasks.groups(recipes), character[:, 0])
+    np.testing.assert_array_equal(tasks.subjects(recipes), character[:, 0])
     assert (turns == turns[:, :1]).all()
     assert all(len(set(row)) == 10 for row in drawing.tolist())
     same = (others // 20 == character[:, :1]) & (other_turns == turns[:, :1])

@@ -19,7 +19,7 @@ from pinfactory.core.information import Information, Meter, estimate_information
 
 from .experts import TaskInput, per_query
 from .source import TaskSource
-from .tasks import Tasks, draw_recipes, task_groups
+from .tasks import Tasks, draw_recipes, task_subjects
 
 Routing = Literal["mixture", "best"]
 
@@ -142,7 +142,7 @@ def score_tasks(
         # Always full blocks: the last, shorter one is the same program.
         recipes = draw_recipes(tasks, random, block, split)
         parts.append(np.asarray(score(source, recipes), float)[: n_tasks - start])
-        groups.append(task_groups(tasks, recipes))
+        groups.append(task_subjects(tasks, recipes))
     found = np.concatenate(parts)
     if n_bad := np.count_nonzero(~np.isfinite(found)):
         raise ValueError(

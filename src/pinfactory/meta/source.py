@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int, PyTree
 from pinfactory.core.batches import Source
 from pinfactory.core.compiling import bounded
 
-from .tasks import Episode, Samples, Tasks, as_episode, draw_recipes, task_groups
+from .tasks import Episode, Samples, Tasks, as_episode, draw_recipes, task_subjects
 
 # Statistics of larger numbers overflow in single precision.
 LARGEST_PIXEL = 1e6
@@ -151,9 +151,9 @@ class ScaledTasks(eqx.Module):
         """Return recipes of the tasks themselves."""
         return draw_recipes(self.tasks, random, n_tasks, split)
 
-    def groups(self, recipes: PyTree) -> Int[np.ndarray, " n"] | None:
+    def subjects(self, recipes: PyTree) -> Int[np.ndarray, " n"] | None:
         """Return which of the tasks themselves are about the same thing."""
-        return task_groups(self.tasks, recipes)
+        return task_subjects(self.tasks, recipes)
 
     def build(self, recipe: PyTree[Array]) -> Episode:
         """Return the samples in standard units."""

@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ._arrays import ArrayTasks, GroupedTasks
-from ._protocol import Episode, Samples, Tasks, as_episode, draw_recipes, task_groups
+from ._protocol import Episode, Samples, Tasks, as_episode, draw_recipes, task_subjects
 from ._sinusoids import SinusoidRecipe, Sinusoids
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ __all__ = [
     "Tasks",
     "as_episode",
     "draw_recipes",
-    "task_groups",
+    "task_subjects",
 ]
 
 

@@ -178,7 +178,7 @@ class Omniglot(eqx.Module):
             OmniglotRecipe(*(leaf[:, ~in_support] for leaf in recipe)),
         )
 
-    def groups(
+    def subjects(
         self, recipes: tuple[OmniglotRecipe, OmniglotRecipe]
     ) -> Int[np.ndarray, " n"] | None:
         """Return the character that each task is about; None if it is about several."""

@@ -80,12 +80,12 @@ def draw_recipes(
     return recipes
 
 
-def task_groups(tasks: Tasks, recipes: PyTree) -> Int[np.ndarray, " n"] | None:
+def task_subjects(tasks: Tasks, recipes: PyTree) -> Int[np.ndarray, " n"] | None:
     """Return a number for each task, the same for tasks about the same thing.
 
-    Tasks say so by a method `groups(recipes)`; without one they are independent: None.
+    Tasks say so by a method `subjects(recipes)`; without one they are independent: None.
     """
-    method = getattr(tasks, "groups", None)
+    method = getattr(tasks, "subjects", None)
     return None if method is None else method(recipes)
 
 
