@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
+from sklearn.metrics import accuracy_score
 
 from pinfactory import SpecialistClassifier
 from pinfactory.experiments.controls import CONTROLS, control, split_controls
@@ -133,7 +134,7 @@ def _fit_control(settings: Settings, task: str, n_experts: int, name: str) -> di
     for seed in range(settings.seeds):
         split = classification(task, settings.n_samples, seed)
         model = control(name, n_experts, True, seed).fit(split.X, split.y)
-        accuracy.append(float(np.mean(model.predict(split.X_test) == split.y_test)))
+        accuracy.append(accuracy_score(split.y_test, model.predict(split.X_test)))
     return {"task": task, "control": name, "n_experts": n_experts, "accuracy": accuracy}
 
 
