@@ -31,8 +31,10 @@ class Samples(NamedTuple):
     def of(cls, whitening: Whitening, x: np.ndarray, rows: Rows) -> "Samples":
         """Bring chosen rows of a table to the device, in whitened coordinates; NaN is missing."""
         columns, weights, n_blocks = whitening.blocks(x, rows)
-        missing = np.isnan(x[rows[0]])
-        gaps = patterns(missing, weights.shape[1], len(weights)) if missing.any() else None
+        missing = np.isnan(x)
+        gaps = None
+        if missing.any():
+            gaps = patterns(missing[rows[0]], weights.shape[1], len(weights))
         blocks = Blocks(columns, weights, gaps)
         # Compiled functions take a little from the host quicker than `jax.device_put` brings it.
         return cls(blocks if n_blocks == 1 else jax.device_put(blocks), n_blocks)
