@@ -4,13 +4,22 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import pytest
 
+import pinfactory
 from pinfactory.core import compiling
-from pinfactory.core.compiling import compiled, compiled_with_kernels, forget_programs, one_kernel
+from pinfactory.core.compiling import (
+    bounded,
+    compiled,
+    compiled_with_kernels,
+    forget_programs,
+    library_settings,
+    one_kernel,
+)
 
 
 def repeat(x, n):
@@ -52,8 +61,9 @@ def test_an_import_leaves_the_environment_of_the_process_alone():
     subprocess.run([sys.executable, "-c", script], check=True, env=environment)
 
 
-def test_a_function_keeps_programs_for_a_few_shapes_only(monkeypatch):
-    monkeypatch.setattr(compiling, "MOST_PROGRAMS", 2)
+def test_all_functions_together_keep_a_few_programs_only(monkeypatch):
+    monkeypatch.setattr(compiling, "_bounded", [])
+    monkeypatch.setattr(compiling, "MOST_PROGRAMS", 3)
     counts = []
 
     @compiled
@@ -61,15 +71,53 @@ def test_a_function_keeps_programs_for_a_few_shapes_only(monkeypatch):
         counts.append(len(x))
         return 2 * x
 
+    @bounded
+    @jax.jit
+    def triple(x):
+        counts.append(-len(x))
+        return 3 * x
+
     for n in (1, 2, 1, 2):
         assert double(jnp.ones(n)).sum() == 2 * n
+        assert triple(jnp.ones(1)).sum() == 3
         forget_programs()
-    assert counts == [1, 2]
-    double(jnp.ones(3))
-    forget_programs()
-    # All are gone; what is asked again is compiled again.
+    assert counts == [1, -1, 2]
+    with library_settings():
+        double(jnp.ones(3))
+    # Those of the function that has most are gone; what is asked again is compiled again.
     assert double(jnp.ones(3)).sum() == 6
-    assert counts == [1, 2, 3, 3]
+    assert triple(jnp.ones(1)).sum() == 3
+    assert counts == [1, -1, 2, 3, 3]
+
+
+def test_every_compiled_function_of_the_library_is_bounded():
+    """JAX keeps the programs of one that is not for ever, one for each shape of its arguments."""
+    package = Path(pinfactory.__file__).parent
+    decorator = re.compile(r"^(.*)\n *@(?:jax\.jit|eqx\.filter_jit)$", re.MULTILINE)
+    found = [
+        (str(path.relative_to(package)), before.strip())
+        for path in package.rglob("*.py")
+        if path.relative_to(package).parts[0] != "experiments"  # whose processes end
+        for before in decorator.findall(path.read_text(encoding="utf-8"))
+    ]
+    assert len(found) > 20
+    assert [path for path, before in found if before != "@bounded"] == []
+
+
+def test_a_process_forked_after_a_fit_gets_an_error_instead_of_waiting_for_ever():
+    script = """
+import os
+from pinfactory import SpecialistMixture
+model = SpecialistMixture(1).fit([[0.0], [1.0], [2.0]])
+if os.fork() == 0:
+    try:
+        model.predict([[0.0]])
+    except RuntimeError as error:
+        os._exit(7 if "get_context('spawn')" in str(error) else 1)
+    os._exit(2)
+assert os.waitstatus_to_exitcode(os.wait()[1]) == 7
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True, timeout=120)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,8 @@ from .families import Categorical, Family
 from .hierarchy import Decision
 
 LOG_2 = 0.6931471805599453
+# Budgets in bits are met within this share of them, and fewer bits than these are none.
+TOLERANCE, LEAST_BITS = 0.05, 1e-3
 Shape = Literal["linear", "exponential", "cosine"]
 
 
@@ -222,6 +224,11 @@ class Budget(Resource):
         return eqx.tree_at(
             lambda s: (s.log_beta, s.average), self, (log_beta, self.average + trend)
         )
+
+
+def is_met(bits: float, reached: float) -> bool:
+    """Return whether a stage that was given a budget processes it."""
+    return abs(reached - bits) <= TOLERANCE * bits + LEAST_BITS
 
 
 class UtilityScale(eqx.Module):
