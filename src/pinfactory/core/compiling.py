@@ -49,8 +49,8 @@ _NAMES = """
 """
 SIMPLE = frozenset(_NAMES.split())
 
-# So many programs, of about 3 MB each, are kept of all functions together.
-MOST_PROGRAMS = 160
+# So many programs, of about 7 MB each with what led to them, are kept of all functions together.
+MOST_PROGRAMS = 100
 _bounded: list[Any] = []
 
 
