@@ -1,5 +1,6 @@
 """Small loops become single kernels, and nothing outside the compiled function changes."""
 
+import gc
 import os
 import re
 import subprocess
@@ -8,9 +9,11 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import pinfactory
+from pinfactory import SpecialistClassifier, SpecialistRegressor
 from pinfactory.core import compiling
 from pinfactory.core.compiling import (
     bounded,
@@ -136,3 +139,20 @@ def test_an_effort_of_the_compiler_that_the_process_has_chosen_stands(monkeypatc
     monkeypatch.setattr(compiling, "bounded", lambda function: function)
     compiled(jnp.sin)
     assert asked == [options]
+
+
+@pytest.mark.parametrize("learner", [SpecialistClassifier, SpecialistRegressor])
+def test_tables_of_other_shapes_compile_nothing_that_is_not_bounded(learner):
+    def not_bounded():
+        gc.collect()
+        n_live = len(jax.devices()[0].client.live_executables())
+        return n_live - sum(function._cache_size() for function in compiling._bounded)
+
+    found = []
+    for n_features, n_experts in ((2, 2), (3, 3), (4, 5)):
+        x = np.random.default_rng(0).normal(size=(70, n_features))
+        committee = learner(n_experts, max_iter=5, random_state=0).fit(x, x[:, 0] > 0)
+        committee.predict(x)
+        found.append(not_bounded())
+    # The first has compiled what all need.
+    assert found[1:] == found[:1] * 2
