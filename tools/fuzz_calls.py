@@ -2,7 +2,8 @@
 
 Hypothesis draws the calls: a learner with one or two other settings, a `fit` on altered data, or a
 question to a fitted learner with altered data. Every call must end in a documented error
-(`ValueError`, `TypeError` or `FloatingPointError`, after which the learner is what it was before)
+(`ValueError`, `TypeError`, `FloatingPointError`, or `FileNotFoundError` for a text as data; after
+which the learner is what it was before)
 or in right answers: finite, responsibilities that sum to one, information within its bounds.
 Whatever else happens (another error, NaN, more than 1 GB more, more than a minute of computing) is
 printed with the call, and the exit code is 1.
@@ -20,14 +21,15 @@ from typing import Any, NamedTuple
 
 import hypothesis
 import numpy as np
-from counts import Trial, record
+from counts import Trial, record, recorded
 from fuzz_files import MOST_MEGABYTES, MOST_SECONDS, Outcome, megabytes, time_limit, where_raised
 from hypothesis import strategies as st
 from model_files import image_tasks, table
 
 # Calls that Hypothesis draws from one seed; the next ones are drawn from the next.
 BATCH = 500
-REFUSED = (ValueError, TypeError, FloatingPointError)
+# The last for a text in place of data, which is taken for the path of a file.
+REFUSED = (ValueError, TypeError, FloatingPointError, FileNotFoundError)
 # Values for any setting. Whoever asks for large sizes gets them, so there are none here.
 SETTINGS: list[Any] = [
     *(None, True, False, 0, 1, 2, 3, -1, 0.0, 0.5, 1.0, -0.5, 1e-30, 1e30, math.nan, math.inf),
@@ -58,9 +60,10 @@ TRIAL = Trial(
     "Calls with bad settings, data and questions",
     """
 Hypothesis draws a call with other settings, altered data or an altered question. It is refused with
-a `ValueError`, `TypeError` or `FloatingPointError`, after which the learner is what it was before,
-or answered: finite, responsibilities that sum to one, information within its bounds. Anything else
-is a fault: another error, NaN, more than a gigabyte or more than a minute of computing.
+a `ValueError`, `TypeError`, `FloatingPointError`, or `FileNotFoundError` for a text, which is taken
+for a path; after that the learner is what it was before. Or it is answered: finite,
+responsibilities that sum to one, information within its bounds. Anything else is a fault: another
+error, NaN, more than a gigabyte or more than a minute of computing.
 """,
     "python tools/fuzz_calls.py -n 10000 --record results",
 )
@@ -363,11 +366,14 @@ def main() -> int:
     parser.add_argument("-n", type=int, default=300, help="calls of each learner")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--record", type=Path, help="folder for the counts as a result")
+    parser.add_argument("--more", action="store_true", help="go on with the counts in --record")
     args = parser.parse_args()
     n_faults = 0
     for name in args.learners:
         counts: Counter[str] = Counter(tried=0, trainings=0, refused=0, answered=0, faults=0)
-        for first in range(0, args.n, BATCH):
+        if args.more:
+            counts.update(recorded(args.record, TRIAL, name))
+        for first in range(BATCH * round(counts["tried"] / BATCH), args.n, BATCH):
             found, faults, trainings = fuzz(
                 name, min(BATCH, args.n - first), args.seed + first // BATCH
             )

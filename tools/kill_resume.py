@@ -22,13 +22,14 @@ import threading
 import time
 import traceback
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from counts import Trial, record
+from counts import Trial, record, recorded
 from tqdm.auto import tqdm
 
 TRIAL = Trial(
@@ -342,16 +343,22 @@ def main() -> int:
     parser.add_argument("-n", type=int, default=5, help="kills of each run")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first kill")
     parser.add_argument("--record", type=Path, help="folder for the counts as a result")
+    parser.add_argument("--more", action="store_true", help="go on with the counts in --record")
     args = parser.parse_args()
     n_faults = 0
     for name in args.runs:
-        killed, faults = kill_and_resume(name, args.n, args.seed)
+        counts: Counter[str] = Counter(tried=0, killed=0, faults=0)
+        if args.more:
+            counts.update(recorded(args.record, TRIAL, name))
+        if (n := args.n - counts["tried"]) <= 0:
+            continue
+        killed, faults = kill_and_resume(name, n, args.seed + counts["tried"])
+        counts.update(tried=n, killed=killed, faults=len(faults))
         print(*faults, sep="\n", end="\n" if faults else "")
-        print(f"{name}: {killed} of {args.n} killed, {len(faults)} faults", flush=True)
+        print(f"{name}: {dict(counts)}", flush=True)
         n_faults += len(faults)
         if args.record:
-            outcomes = {"tried": args.n, "killed": killed, "faults": len(faults)}
-            record(args.record, TRIAL, name, args.seed, outcomes)
+            record(args.record, TRIAL, name, args.seed, counts)
     return int(n_faults > 0)
 
 

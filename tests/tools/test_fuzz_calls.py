@@ -19,6 +19,11 @@ def test_bad_calls_are_refused_or_answered(name):
     assert set(counts) == {"refused", "answered"}
 
 
+def test_a_text_in_place_of_data_is_taken_for_a_path():
+    outcome = judge(LEARNERS["SpecialistMixture"], None, Call({}, ("text", np.ones(60))))
+    assert (outcome.name, outcome.fault) == ("refused", False)
+
+
 class Careless:
     """A learner that does what none should."""
 
