@@ -10,6 +10,7 @@ from typing import Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .families import Categorical, Family
@@ -70,7 +71,9 @@ class Prior(eqx.Module):
     @classmethod
     def running(cls, like: Family, momentum: Float[Array, ""] | float) -> "Prior":
         """Start a running mean for posteriors shaped as `like`; its values do not matter."""
-        return cls(like, jnp.zeros(like.batch_shape), jnp.asarray(momentum), frozen=False)
+        # By NumPy, because JAX would compile a program for every shape.
+        mass = jax.device_put(np.zeros(like.batch_shape, jnp.result_type(float)))
+        return cls(like, mass, jnp.asarray(momentum), frozen=False)
 
     @classmethod
     def fixed(cls, family: Family) -> "Prior":
