@@ -34,13 +34,11 @@ def test_settings_can_be_read_shown_and_used_again(name):
     assert learner.set_params(beta_expert=8.5).get_params()["beta_expert"] == 8.5
 
 
-@every
-def test_information_is_within_its_bounds(name):
-    learner = fitted(name)
+def assert_possible(learner, facade):
     told = learner.information_
     assert isinstance(told, Information)
     assert 0.0 <= told.selector <= math.log2(N_EXPERTS) + 1e-6
-    assert told.experts >= 0.0
+    assert 0.0 <= told.experts < math.inf
     assert np.all(np.asarray(told.per_expert) >= 0.0)
     np.testing.assert_allclose(np.sum(told.responsibility), 1.0, rtol=1e-5)
     np.testing.assert_allclose(
@@ -49,14 +47,26 @@ def test_information_is_within_its_bounds(name):
     assert 1.0 <= told.effective_experts <= N_EXPERTS + 1e-6
     assert learner.effective_experts_ == told.effective_experts
     assert "selector" in repr(told)
-
-
-@every
-def test_responsibilities_are_probabilities_of_the_experts(name):
-    shares = np.atleast_2d(FACADES[name].responsibilities(fitted(name)))
+    assert np.isfinite(facade.answer(learner)).all()
+    shares = np.atleast_2d(facade.responsibilities(learner))
     assert shares.shape[-1] == N_EXPERTS
     assert (shares >= 0.0).all()
     np.testing.assert_allclose(shares.sum(axis=-1), 1.0, rtol=1e-5)
+
+
+@every
+def test_information_and_responsibilities_are_possible(name):
+    assert_possible(fitted(name), FACADES[name])
+
+
+# Prices at which no division can pay, and at which a search takes many iterations.
+@pytest.mark.filterwarnings("ignore:`beta_selector`=", "ignore:The objective still rose")
+@pytest.mark.parametrize("beta_selector", [1e-6, 1e6])
+@pytest.mark.parametrize("beta_expert", [1e-6, 1e6])
+@every
+def test_they_are_with_extreme_resources_too(name, beta_selector, beta_expert):
+    learner = FACADES[name].make(beta_selector=beta_selector, beta_expert=beta_expert)
+    assert_possible(FACADES[name].fit(learner), FACADES[name])
 
 
 @every

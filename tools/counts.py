@@ -27,6 +27,13 @@ class Trial:
     command: str
 
 
+def recorded(folder: Path, trial: Trial, kind: str) -> dict[str, int]:
+    """Return the outcomes of a kind that are recorded, with which a tool goes on."""
+    result = read_result(folder / f"{trial.name}.json") or {"measures": []}
+    names = {m["name"].partition(", "): int(m["ours"]) for m in result["measures"]}
+    return {outcome: number for (outcome, _, of), number in names.items() if of == kind}
+
+
 def record(
     folder: Path, trial: Trial, kind: str, seed: int, outcomes: Mapping[str, float]
 ) -> dict[str, Any]:

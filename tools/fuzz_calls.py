@@ -2,7 +2,8 @@
 
 Hypothesis draws the calls: a learner with one or two other settings, a `fit` on altered data, or a
 question to a fitted learner with altered data. Every call must end in a documented error
-(`ValueError`, `TypeError` or `FloatingPointError`, after which the learner is what it was before)
+(`ValueError`, `TypeError`, `FloatingPointError`, or `FileNotFoundError` for a text as data; after
+which the learner is what it was before)
 or in right answers: finite, responsibilities that sum to one, information within its bounds.
 Whatever else happens (another error, NaN, more than 1 GB more, more than a minute of computing) is
 printed with the call, and the exit code is 1.
@@ -20,14 +21,15 @@ from typing import Any, NamedTuple
 
 import hypothesis
 import numpy as np
-from counts import Trial, record
+from counts import Trial, record, recorded
 from fuzz_files import MOST_MEGABYTES, MOST_SECONDS, Outcome, megabytes, time_limit, where_raised
 from hypothesis import strategies as st
 from model_files import image_tasks, table
 
 # Calls that Hypothesis draws from one seed; the next ones are drawn from the next.
 BATCH = 500
-REFUSED = (ValueError, TypeError, FloatingPointError)
+# The last for a text in place of data, which is taken for the path of a file.
+REFUSED = (ValueError, TypeError, FloatingPointError, FileNotFoundError)
 # Values for any setting. Whoever asks for large sizes gets them, so there are none here.
 SETTINGS: list[Any] = [
     *(None, True, False, 0, 1, 2, 3, -1, 0.0, 0.5, 1.0, -0.5, 1e-30, 1e30, math.nan, math.inf),
@@ -58,23 +60,33 @@ TRIAL = Trial(
     "Calls with bad settings, data and questions",
     """
 Hypothesis draws a call with other settings, altered data or an altered question. It is refused with
-a `ValueError`, `TypeError` or `FloatingPointError`, after which the learner is what it was before,
-or answered: finite, responsibilities that sum to one, information within its bounds. Anything else
-is a fault: another error, NaN, more than a gigabyte or more than a minute of computing.
+a `ValueError`, `TypeError`, `FloatingPointError`, or `FileNotFoundError` for a text, which is taken
+for a path; after that the learner is what it was before. Or it is answered: finite,
+responsibilities that sum to one, information within its bounds. Anything else is a fault: another
+error, NaN, more than a gigabyte or more than a minute of computing.
 """,
     "python tools/fuzz_calls.py -n 10000 --record results",
 )
 
 
+def _ask_responsibilities(model: Any, *question: Any) -> np.ndarray:
+    return model.responsibilities(*question)
+
+
 class Learner(NamedTuple):
-    """How to make a small learner, train it, and ask it with arrays of the shapes given."""
+    """How to make a small learner, train it, and ask it with arrays of the shapes given.
+
+    There are so many questions for each call that trains: where other settings take seconds to
+    compile there are more. A learner whose data are no arrays is trained on what it is always.
+    """
 
     make: Callable[..., Any]
     train: Callable[..., Any]
     data: Callable[[], tuple[Any, ...]]
     ask: Callable[..., np.ndarray]
     questions: Callable[[], tuple[Any, ...]]
-    responsibilities: Callable[..., np.ndarray] | None = None
+    responsibilities: Callable[..., np.ndarray] = _ask_responsibilities
+    questions_per_training: int = 4
 
 
 class Call(NamedTuple):
@@ -117,7 +129,9 @@ def altered(draw: st.DrawFn, array: np.ndarray) -> Any:
 @st.composite
 def calls(draw: st.DrawFn, learner: Learner, names: list[str]) -> Call:
     """Return a call with something out of the ordinary."""
-    kind = draw(st.sampled_from(["settings", "data", "question", "question", "question"]))
+    trainings = ["settings", "data"] if learner.data() else ["settings"]
+    questions = ["question"] * (learner.questions_per_training * len(trainings))
+    kind = draw(st.sampled_from([*trainings, *questions]))
     if kind == "settings":
         changed = draw(st.lists(st.sampled_from(names), min_size=1, max_size=2, unique=True))
         return Call({name: draw(st.sampled_from(SETTINGS)) for name in changed})
@@ -167,10 +181,9 @@ def _answers(learner: Learner, model: Any, question: tuple[Any, ...]) -> Outcome
     answer = np.asarray(learner.ask(model, *question), float)
     if not np.isfinite(answer).all():
         return Outcome("answers are not finite", True)
-    if learner.responsibilities is not None:
-        shares = learner.responsibilities(model, *question)
-        if not np.allclose(shares.sum(axis=-1), 1.0, atol=1e-4):
-            return Outcome("responsibilities do not sum to one", True)
+    shares = learner.responsibilities(model, *question)
+    if not np.allclose(shares.sum(axis=-1), 1.0, atol=1e-4):
+        return Outcome("responsibilities do not sum to one", True)
     return Outcome("answered")
 
 
@@ -251,10 +264,6 @@ def _adapted(model: Any, x: Any, y: Any) -> np.ndarray:
     return model.adapt(x, y).predict(x)
 
 
-def _ask_responsibilities(model: Any, *question: Any) -> np.ndarray:
-    return model.responsibilities(*question)
-
-
 _quick = {"expert_hidden": (4,), "selector_hidden": (4,), "max_iter": 2, "batch_size": 2}
 LEARNERS: dict[str, Learner] = {
     "SpecialistClassifier": Learner(
@@ -263,7 +272,6 @@ LEARNERS: dict[str, Learner] = {
         _labelled,
         lambda model, x: model.predict_proba(x),
         lambda: (table()[0][:8],),
-        _ask_responsibilities,
     ),
     "SpecialistRegressor": Learner(
         _estimator("SpecialistRegressor", max_iter=20),
@@ -271,7 +279,6 @@ LEARNERS: dict[str, Learner] = {
         table,
         _predict,
         lambda: (table()[0][:8],),
-        _ask_responsibilities,
     ),
     "SpecialistMixture": Learner(
         _estimator("SpecialistMixture"),
@@ -279,15 +286,14 @@ LEARNERS: dict[str, Learner] = {
         lambda: (table()[0], np.ones(60)),
         lambda model, x: model.score_samples(x),
         lambda: (table()[0][:8],),
-        _ask_responsibilities,
     ),
     "MetaSpecialistRegressor": Learner(
         _estimator("MetaSpecialistRegressor", **_quick),
-        lambda model, *data: _train_on_sinusoids(model),
-        _episode,
+        _train_on_sinusoids,
+        tuple,
         _adapted,
         _episode,
-        _ask_responsibilities,
+        questions_per_training=19,
     ),
     "MetaSpecialistClassifier": Learner(
         _estimator("MetaSpecialistClassifier", **_quick),
@@ -295,29 +301,30 @@ LEARNERS: dict[str, Learner] = {
         _task_data,
         lambda model, x, y: model.adapt(x, y).predict_proba(x),
         lambda: (_task_data()[0][5:15], np.repeat([0, 1], 5)),
-        _ask_responsibilities,
+        questions_per_training=19,
     ),
     "SpecialistAgent": Learner(
         _agent,
-        lambda model, *data: model.learn(32),
-        lambda: (np.zeros((4, 3)),),
+        lambda model: model.learn(32),
+        tuple,
         lambda model, x: model.predict(x, deterministic=True)[0],
         lambda: (np.zeros((4, 3)),),
-        _ask_responsibilities,
+        questions_per_training=49,
     ),
     "MetaSpecialistAgent": Learner(
         _meta_agent,
-        lambda model, *data: model.learn(1),
-        lambda: (np.zeros((4, 3)),),
+        lambda model: model.learn(1),
+        tuple,
         _ask_adapted,
         lambda: (np.zeros((4, 3)),),
         lambda model, x: model.adapt(model.family.env).responsibilities_,
+        questions_per_training=99,
     ),
 }
 
 
-def fuzz(name: str, n: int, seed: int = 0) -> tuple[Counter[str], list[str]]:
-    """Make n calls; return how many ended how, and what to know of every fault."""
+def fuzz(name: str, n: int, seed: int = 0) -> tuple[Counter[str], list[str], int]:
+    """Make n calls; return how they ended, what to know of faults, and how many were trainings."""
     learner = LEARNERS[name]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -328,6 +335,7 @@ def fuzz(name: str, n: int, seed: int = 0) -> tuple[Counter[str], list[str]]:
         raise RuntimeError(f"{name}: an ordinary call is not answered but {usual}")
     counts: Counter[str] = Counter()
     faults: list[str] = []
+    trainings: list[bool] = []
 
     @hypothesis.seed(seed)
     @hypothesis.settings(
@@ -343,11 +351,12 @@ def fuzz(name: str, n: int, seed: int = 0) -> tuple[Counter[str], list[str]]:
     def every(call: Call) -> None:
         outcome = judge(learner, fitted, call)
         counts[outcome.name] += 1
+        trainings.append(call.question is None)
         if outcome.fault:
             faults.append(f"{name} {outcome.name} {outcome.detail}: {call!r:.400}")
 
     every()
-    return counts, faults
+    return counts, faults, sum(trainings)
 
 
 def main() -> int:
@@ -357,14 +366,20 @@ def main() -> int:
     parser.add_argument("-n", type=int, default=300, help="calls of each learner")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--record", type=Path, help="folder for the counts as a result")
+    parser.add_argument("--more", action="store_true", help="go on with the counts in --record")
     args = parser.parse_args()
     n_faults = 0
     for name in args.learners:
-        counts: Counter[str] = Counter(tried=0, refused=0, answered=0, faults=0)
-        for first in range(0, args.n, BATCH):
-            found, faults = fuzz(name, min(BATCH, args.n - first), args.seed + first // BATCH)
+        counts: Counter[str] = Counter(tried=0, trainings=0, refused=0, answered=0, faults=0)
+        if args.more:
+            counts.update(recorded(args.record, TRIAL, name))
+        for first in range(BATCH * round(counts["tried"] / BATCH), args.n, BATCH):
+            found, faults, trainings = fuzz(
+                name, min(BATCH, args.n - first), args.seed + first // BATCH
+            )
             sound = {outcome: found[outcome] for outcome in ("refused", "answered")}
-            counts.update(sound | {"tried": found.total(), "faults": len(faults)})
+            tried = {"tried": found.total(), "trainings": trainings, "faults": len(faults)}
+            counts.update(sound | tried)
             print(*(f"  {fault}" for fault in faults), sep="\n", end="\n" if faults else "")
             print(f"{name}: {dict(counts)}, peak {megabytes()} MB", flush=True)
             if args.record:

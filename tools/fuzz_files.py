@@ -27,11 +27,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import safetensors.numpy
-from counts import Trial, record
+from counts import Trial, record, recorded
 from model_files import MODELS
 
 from pinfactory.persistence import ModelFileError, load
 
+# Counts are recorded after so many files.
+BATCH = 500
 MOST_MEGABYTES, MOST_SECONDS = 1024, 60
 VALUES: list[Any] = [
     *(None, True, False, 0, 1, -1, 2, 3, 7, 1000, 20_000, 10**6, 6 * 10**7, 10**9, 2**31, 2**63),
@@ -252,20 +254,24 @@ def main() -> int:
     parser.add_argument("-n", type=int, default=300, help="files of each kind")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first file")
     parser.add_argument("--record", type=Path, help="folder for the counts as a result")
+    parser.add_argument("--more", action="store_true", help="go on with the counts in --record")
     args = parser.parse_args()
     limit_memory()
     n_faults = 0
     for kind in args.kinds:
         content = (args.folder / f"{kind}.pin").read_bytes()
-        counts: Counter[str] = Counter(tried=args.n, refused=0, answered=0, unusable=0, faults=0)
-        for seed, outcome in fuzz(kind, content, range(args.seed, args.seed + args.n)):
-            counts["faults" if outcome.fault else outcome.name] += 1
+        counts: Counter[str] = Counter(tried=0, refused=0, answered=0, unusable=0, faults=0)
+        if args.more:
+            counts.update(recorded(args.record, TRIAL, kind))
+        seeds = range(args.seed + counts["tried"], args.seed + args.n)
+        for seed, outcome in fuzz(kind, content, seeds):
+            counts.update(["tried", "faults" if outcome.fault else outcome.name])
             if outcome.fault:
                 print(f"  {kind} seed {seed}: {outcome.name} {outcome.detail}", flush=True)
+            if args.record and (counts["tried"] % BATCH == 0 or seed == seeds[-1]):
+                record(args.record, TRIAL, kind, args.seed, counts)
         print(f"{kind}: {dict(counts)}, peak {megabytes()} MB", flush=True)
         n_faults += counts["faults"]
-        if args.record:
-            record(args.record, TRIAL, kind, args.seed, counts)
     return int(n_faults > 0)
 
 

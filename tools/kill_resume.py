@@ -6,8 +6,8 @@ process. The second must end with the same answers, bit for bit, and with the sa
 pieces of a sweep or a reproduction that were finished before must not be made again. What goes
 wrong is printed with its seed, and the exit code is 1.
 
-Most of the time goes into preparing a process to compute. So the process that goes on with one run
-then begins the next, and is killed in it.
+Most of the time goes into preparing a process to compute. So one process has several trainings, in
+threads of their own, when it is killed; and the process that goes on with them begins the next.
 """
 
 import argparse
@@ -20,13 +20,16 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from counts import Trial, record
+from counts import Trial, record, recorded
 from tqdm.auto import tqdm
 
 TRIAL = Trial(
@@ -40,6 +43,10 @@ error are faults.
 """,
     "python tools/kill_resume.py -n 50 --record results",
 )
+
+
+# Trainings that are under way in a process when it dies.
+TOGETHER = 10
 
 
 class Training(NamedTuple):
@@ -72,7 +79,7 @@ def _mixture(**training: Any) -> Any:
     from pinfactory import SpecialistMixture
 
     random = np.random.default_rng(0)
-    x = random.normal(size=(40_000, 3)) + 3 * random.integers(0, 3, size=(40_000, 1))
+    x = random.normal(size=(10_000, 3)) + 3 * random.integers(0, 3, size=(10_000, 1))
     return SpecialistMixture(8, beta_selector=5.0, n_init=2, random_state=0).fit(x, **training)
 
 
@@ -163,8 +170,15 @@ def _die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def run_training(name: str, folder: Path, chunk: int, delay: float) -> None:
-    """Train in this process, which dies `delay` seconds after a chunk if that is not 0."""
+class Death(NamedTuple):
+    """When a process dies: some seconds after each run came to a chunk or a number of pieces."""
+
+    chunks: dict[Path, int]
+    delay: float
+
+
+def run_training(name: str, folder: Path, reached: Callable[[int], None]) -> None:
+    """Train in this thread; `reached` is told the number of every chunk."""
     from pinfactory.callbacks import Callback, JsonLines
 
     seen: list[float] = []
@@ -172,8 +186,7 @@ def run_training(name: str, folder: Path, chunk: int, delay: float) -> None:
     class Watch(Callback):
         def chunk(self, progress: Any, run: Any) -> None:
             seen.append(progress.seconds)
-            if len(seen) == chunk:
-                threading.Timer(delay, _die).start()
+            reached(len(seen))
 
     callbacks = [Watch(), JsonLines(folder / "log.jsonl")]
     model = TRAININGS[name].train(callbacks=callbacks, checkpoint=folder / "run.pin")
@@ -181,42 +194,63 @@ def run_training(name: str, folder: Path, chunk: int, delay: float) -> None:
     (folder / "seconds.json").write_text(json.dumps(seen))
 
 
-def run_pieces(name: str, folder: Path, n_pieces: int, delay: float) -> None:
-    """Make all pieces; the process dies `delay` seconds after so many, if that is not 0."""
-    begin = time.monotonic()
+def run_pieces(name: str, folder: Path, reached: Callable[[int], None]) -> None:
+    """Make all pieces; `reached` is told their number whenever there are more."""
+    begin, done = time.monotonic(), threading.Event()
 
     def watch() -> None:
-        while len(_pieces(folder)) < n_pieces:
+        told = -1
+        while not done.is_set():
+            if (n := len(_pieces(folder))) > told:
+                told = n
+                reached(n)
             time.sleep(0.002)
-        time.sleep(delay)
-        _die()
 
-    if delay:
-        threading.Thread(target=watch, daemon=True).start()
+    threading.Thread(target=watch, daemon=True).start()
     np.save(folder / "answer.npy", PIECEWISE[name](folder))
+    done.set()
     seconds = (time.monotonic() - begin) / len(_pieces(folder))
     (folder / "seconds.json").write_text(json.dumps([seconds] * len(_pieces(folder))))
 
 
-class Death(NamedTuple):
-    """Where a run dies: in a folder, so many seconds after a chunk or a number of pieces."""
-
-    folder: Path
-    chunk: int
-    delay: float
+def _nothing(number: int) -> None:
+    """Let a run go on."""
 
 
 def _run(name: str, folders: Sequence[Path], death: Death | None) -> None:
-    """Do or go on with the runs in `folders` and then begin the one that dies."""
+    """Do or go on with the runs in `folders`, and then begin those that die."""
     warnings.simplefilter("ignore")
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     run = run_pieces if name in PIECEWISE else run_training
     for folder in folders:
         (folder / "answer.npy").unlink(missing_ok=True)  # of a run that had ended
-        run(name, folder, 0, 0.0)
+        run(name, folder, _nothing)
     if death is not None:
-        run(name, *death)
+        _die_in_all(partial(run, name), death)
     os._exit(0)  # a timer may be left
+
+
+def _die_in_all(run: Callable[[Path, Callable[[int], None]], None], death: Death) -> None:
+    """Begin all runs; each waits where it is to be, so that all are under way when it ends."""
+    end = threading.Timer(death.delay, os.kill, (os.getpid(), signal.SIGKILL))
+    everywhere = threading.Barrier(len(death.chunks), end.start)
+
+    def begin(folder: Path, chunk: int) -> None:
+        def reached(number: int) -> None:
+            if number == chunk:
+                everywhere.wait()
+
+        try:
+            run(folder, reached)
+        except BaseException:  # the others would wait for ever
+            traceback.print_exc()
+            os._exit(1)
+
+    threads = [threading.Thread(target=begin, args=place) for place in death.chunks.items()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 # Children are copies of a process that has imported everything and computed nothing yet.
@@ -227,7 +261,7 @@ _processes.set_forkserver_preload(
 
 
 def _child(name: str, folders: Sequence[Path], death: Death | None = None) -> int:
-    for place in (*folders, *([death.folder] if death else ())):
+    for place in (*folders, *(death.chunks if death else ())):
         place.mkdir(exist_ok=True)
     child = _processes.Process(target=_run, args=(name, folders, death))
     child.start()
@@ -250,34 +284,43 @@ def _pieces(folder: Path) -> dict[str, int]:
 def kill_and_resume(name: str, n: int, seed: int = 0) -> tuple[int, list[str]]:
     """Return how many runs were killed, and what was wrong with those that went on."""
     faults, killed = [], 0
+    together = 1 if name in PIECEWISE else TOGETHER
     with tempfile.TemporaryDirectory() as place:
         # The second one takes the time of those that are killed.
         whole, second = Path(place, "whole"), Path(place, "second")
         if _child(name, [whole, second]) != 0:
             raise RuntimeError(f"{name}: the unbroken run fails")
-        deaths = [_death(name, second, Path(place, str(i)), i) for i in range(seed, seed + n)]
-        before: Death | None = None
+        deaths = [
+            _death(name, second, [Path(place, str(i)) for i in range(first, last)], first)
+            for first in range(seed, seed + n, together)
+            for last in [min(first + together, seed + n)]
+        ]
+        before: dict[Path, int] = {}
         finished: dict[str, int] = {}
         for death in tqdm([*deaths, None], desc=name, disable=n < 5):
-            code = _child(name, [before.folder] if before else [], death)
-            killed += code == -signal.SIGKILL
-            if before and (fault := _fault(whole, before.folder, finished)) is not None:
-                faults.append(
-                    f"{name} seed {before.folder.name}: {fault} "
-                    f"(chunk {before.chunk}, {before.delay:.3f} s)"
-                )
-            finished, before = _pieces(death.folder) if death else {}, death
+            code = _child(name, list(before), death)
+            faults += [
+                f"{name} seed {folder.name}: {fault} (chunk {chunk})"
+                for folder, chunk in before.items()
+                if (fault := _fault(whole, folder, finished)) is not None
+            ]
+            before = death.chunks if death else {}
+            if death and code not in (0, -signal.SIGKILL):
+                faults.append(f"{name}: the process ends with {code} instead of being killed")
+            killed += sum(not (folder / "answer.npy").exists() for folder in before)
+            # Pieces are made by one run at a time.
+            finished = {piece: t for folder in before for piece, t in _pieces(folder).items()}
     return killed, faults
 
 
-def _death(name: str, unbroken: Path, folder: Path, seed: int) -> Death:
-    """Draw where a run dies, given the times of the unbroken one."""
+def _death(name: str, unbroken: Path, folders: Sequence[Path], seed: int) -> Death:
+    """Draw where runs die, given the times of an unbroken one."""
     draw, seconds = random.Random(seed), json.loads((unbroken / "seconds.json").read_text())
-    # The time of a chunk and of writing a checkpoint.
-    delay = draw.uniform(0.0, 0.01 + sorted(seconds)[len(seconds) // 2])
+    # The time of a chunk and of writing a checkpoint, of all runs.
+    delay = draw.uniform(0.0, len(folders) * (0.01 + sorted(seconds)[len(seconds) // 2]))
     # Pieces are counted when they are there, chunks when they begin to be reported.
-    chunk = draw.randrange(len(seconds)) + (name not in PIECEWISE)
-    return Death(folder, chunk, delay)
+    first = int(name not in PIECEWISE)
+    return Death({folder: draw.randrange(len(seconds)) + first for folder in folders}, delay)
 
 
 def _fault(whole: Path, folder: Path, finished: dict[str, int]) -> str | None:
@@ -300,16 +343,22 @@ def main() -> int:
     parser.add_argument("-n", type=int, default=5, help="kills of each run")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first kill")
     parser.add_argument("--record", type=Path, help="folder for the counts as a result")
+    parser.add_argument("--more", action="store_true", help="go on with the counts in --record")
     args = parser.parse_args()
     n_faults = 0
     for name in args.runs:
-        killed, faults = kill_and_resume(name, args.n, args.seed)
+        counts: Counter[str] = Counter(tried=0, killed=0, faults=0)
+        if args.more:
+            counts.update(recorded(args.record, TRIAL, name))
+        if (n := args.n - counts["tried"]) <= 0:
+            continue
+        killed, faults = kill_and_resume(name, n, args.seed + counts["tried"])
+        counts.update(tried=n, killed=killed, faults=len(faults))
         print(*faults, sep="\n", end="\n" if faults else "")
-        print(f"{name}: {killed} of {args.n} killed, {len(faults)} faults", flush=True)
+        print(f"{name}: {dict(counts)}", flush=True)
         n_faults += len(faults)
         if args.record:
-            outcomes = {"tried": args.n, "killed": killed, "faults": len(faults)}
-            record(args.record, TRIAL, name, args.seed, outcomes)
+            record(args.record, TRIAL, name, args.seed, counts)
     return int(n_faults > 0)
 
 

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from pinfactory import settings as check
 from pinfactory.callbacks import Checkpoint, ProgressBar, as_callbacks, fingerprint
 from pinfactory.core.compiling import library_settings
-from pinfactory.core.constraints import Priors, Resource
+from pinfactory.core.constraints import Priors, Resource, is_met
 from pinfactory.core.hierarchy import Decision
 from pinfactory.core.information import Information
 from pinfactory.core.training import Callback, Run, Steps, Trained, TrainingInterrupted, train
@@ -97,6 +97,22 @@ class Learnable(BaseEstimator):
             self.__dict__.update(before)
             raise
         self._pass_on_interrupt()
+
+    def _warn_of_missed_budgets(self) -> None:
+        """Warn of a budget in bits that was not met, and by how much."""
+        for stage in ("selector", "expert"):
+            asked = getattr(self, f"{stage}_bits")
+            if asked is None:
+                continue
+            information = self.information_
+            bits = information.selector if stage == "selector" else information.experts
+            if not is_met(asked, bits):
+                why = " the stage has no use for more, or" if bits < asked else ""
+                warnings.warn(
+                    f"{type(self).__name__}: `{stage}_bits` is {asked:.3g}, but {bits:.3g} bits "
+                    f"were reached:{why} learning was too short.",
+                    stacklevel=4,
+                )
 
     def _pass_on_interrupt(self) -> None:
         """Raise the interrupt that ended training, once what was learned until then is kept."""

@@ -113,7 +113,8 @@ class SoftTree(eqx.Module):
         assert gates.bias is not None
         # Leaf n is split off the leaf that came as many before it as there were at that depth.
         parents = [n - 2 ** (n.bit_length() - 1) for n in range(1, outputs)]
-        return cls(4.0 * gates.weight, gates.bias, jax.device_put(split_paths(parents, outputs)))
+        weight, path = 4.0 * np.asarray(gates.weight), split_paths(parents, outputs)
+        return cls(jax.device_put(weight), gates.bias, jax.device_put(path))
 
     def __call__(self, x: Float[Array, " d"], *, key: Any = None) -> Float[Array, " leaves"]:
         gate = self.weight @ limit(x) + self.bias

@@ -1,16 +1,28 @@
 """Small loops become single kernels, and nothing outside the compiled function changes."""
 
+import gc
 import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
+import pinfactory
+from pinfactory import SpecialistClassifier, SpecialistRegressor
 from pinfactory.core import compiling
-from pinfactory.core.compiling import compiled, compiled_with_kernels, forget_programs, one_kernel
+from pinfactory.core.compiling import (
+    bounded,
+    compiled,
+    compiled_with_kernels,
+    forget_programs,
+    library_settings,
+    one_kernel,
+)
 
 
 def repeat(x, n):
@@ -52,8 +64,9 @@ def test_an_import_leaves_the_environment_of_the_process_alone():
     subprocess.run([sys.executable, "-c", script], check=True, env=environment)
 
 
-def test_a_function_keeps_programs_for_a_few_shapes_only(monkeypatch):
-    monkeypatch.setattr(compiling, "MOST_PROGRAMS", 2)
+def test_all_functions_together_keep_a_few_programs_only(monkeypatch):
+    monkeypatch.setattr(compiling, "_bounded", [])
+    monkeypatch.setattr(compiling, "MOST_PROGRAMS", 3)
     counts = []
 
     @compiled
@@ -61,15 +74,53 @@ def test_a_function_keeps_programs_for_a_few_shapes_only(monkeypatch):
         counts.append(len(x))
         return 2 * x
 
+    @bounded
+    @jax.jit
+    def triple(x):
+        counts.append(-len(x))
+        return 3 * x
+
     for n in (1, 2, 1, 2):
         assert double(jnp.ones(n)).sum() == 2 * n
+        assert triple(jnp.ones(1)).sum() == 3
         forget_programs()
-    assert counts == [1, 2]
-    double(jnp.ones(3))
-    forget_programs()
-    # All are gone; what is asked again is compiled again.
+    assert counts == [1, -1, 2]
+    with library_settings():
+        double(jnp.ones(3))
+    # Those of the function that has most are gone; what is asked again is compiled again.
     assert double(jnp.ones(3)).sum() == 6
-    assert counts == [1, 2, 3, 3]
+    assert triple(jnp.ones(1)).sum() == 3
+    assert counts == [1, -1, 2, 3, 3]
+
+
+def test_every_compiled_function_of_the_library_is_bounded():
+    """JAX keeps the programs of one that is not for ever, one for each shape of its arguments."""
+    package = Path(pinfactory.__file__).parent
+    decorator = re.compile(r"^(.*)\n *@(?:jax\.jit|eqx\.filter_jit)$", re.MULTILINE)
+    found = [
+        (str(path.relative_to(package)), before.strip())
+        for path in package.rglob("*.py")
+        if path.relative_to(package).parts[0] != "experiments"  # whose processes end
+        for before in decorator.findall(path.read_text(encoding="utf-8"))
+    ]
+    assert len(found) > 20
+    assert [path for path, before in found if before != "@bounded"] == []
+
+
+def test_a_process_forked_after_a_fit_gets_an_error_instead_of_waiting_for_ever():
+    script = """
+import os
+from pinfactory import SpecialistMixture
+model = SpecialistMixture(1).fit([[0.0], [1.0], [2.0]])
+if os.fork() == 0:
+    try:
+        model.predict([[0.0]])
+    except RuntimeError as error:
+        os._exit(7 if "get_context('spawn')" in str(error) else 1)
+    os._exit(2)
+assert os.waitstatus_to_exitcode(os.wait()[1]) == 7
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True, timeout=120)
 
 
 @pytest.mark.parametrize(
@@ -88,3 +139,20 @@ def test_an_effort_of_the_compiler_that_the_process_has_chosen_stands(monkeypatc
     monkeypatch.setattr(compiling, "bounded", lambda function: function)
     compiled(jnp.sin)
     assert asked == [options]
+
+
+@pytest.mark.parametrize("learner", [SpecialistClassifier, SpecialistRegressor])
+def test_tables_of_other_shapes_compile_nothing_that_is_not_bounded(learner):
+    def not_bounded():
+        gc.collect()
+        n_live = len(jax.devices()[0].client.live_executables())
+        return n_live - sum(function._cache_size() for function in compiling._bounded)
+
+    found = []
+    for n_features, n_experts in ((2, 2), (3, 3), (4, 5)):
+        x = np.random.default_rng(0).normal(size=(70, n_features))
+        committee = learner(n_experts, max_iter=5, random_state=0).fit(x, x[:, 0] > 0)
+        committee.predict(x)
+        found.append(not_bounded())
+    # The first has compiled what all need.
+    assert found[1:] == found[:1] * 2

@@ -242,6 +242,13 @@ def test_inputs_beyond_all_bounds_get_finite_answers(fitted):
     np.testing.assert_allclose(fitted.responsibilities(far).sum(axis=1), 1.0, rtol=1e-5)
 
 
+def test_a_decay_that_no_training_survives_is_an_error_and_changes_nothing():
+    committee = SpecialistRegressor(2, weight_decay=1e6, random_state=0, **QUICK)
+    with pytest.raises(FloatingPointError, match="stopped being finite at step"):
+        committee.fit(X, X[:, 0])
+    assert not hasattr(committee, "state_")
+
+
 @pytest.mark.parametrize("committee", COMMITTEES)
 def test_more_experts_than_samples_work_even_with_a_validation_part(committee):
     settings = {"n_experts": 4, "early_stopping": True, "validation_fraction": 0.9, **QUICK}

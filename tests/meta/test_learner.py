@@ -76,6 +76,22 @@ class TestRegressor:
         for n in (1, 3, 40):
             assert np.isfinite(regressor.adapt(*curve(n=n)).predict([[0.0]])).all()
 
+    def test_a_budget_that_was_missed_is_warned_of_with_the_number_reached(self):
+        settings = SMALL | {"max_iter": 2, "adaptation": "none", "expert_bits": 0.0}
+        model = MetaSpecialistRegressor(2, selector_bits=0.9, **settings)
+        with pytest.warns(UserWarning, match="bits were reached") as told:
+            model.fit(CURVES)
+        selector, experts = (str(warning.message) for warning in told)
+        reached = model.information_
+        assert f"`selector_bits` is 0.9, but {reached.selector:.3g} bits were reached" in selector
+        assert f"`expert_bits` is 0, but {reached.experts:.3g} bits were reached" in experts
+
+    @pytest.mark.slow
+    def test_a_budget_is_met_without_a_warning(self):
+        settings = SMALL | {"max_iter": 3000, "adaptation": "none"}
+        model = MetaSpecialistRegressor(4, selector_bits=1.0, **settings).fit(CURVES)
+        assert model.information_.selector == pytest.approx(1.0, rel=0.05)
+
     @pytest.mark.slow
     def test_units_do_not_matter(self):
         x = np.random.default_rng(0).uniform(-5, 5, (600, 1))

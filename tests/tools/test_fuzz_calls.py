@@ -13,9 +13,15 @@ SLOW = [
 
 @pytest.mark.parametrize("name", ["SpecialistMixture", *SLOW])
 def test_bad_calls_are_refused_or_answered(name):
-    counts, faults = fuzz(name, 100 if name == "SpecialistMixture" else 30)
+    counts, faults, trainings = fuzz(name, 100 if name == "SpecialistMixture" else 30)
     assert faults == []
+    assert trainings < counts.total()
     assert set(counts) == {"refused", "answered"}
+
+
+def test_a_text_in_place_of_data_is_taken_for_a_path():
+    outcome = judge(LEARNERS["SpecialistMixture"], None, Call({}, ("text", np.ones(60))))
+    assert (outcome.name, outcome.fault) == ("refused", False)
 
 
 class Careless:

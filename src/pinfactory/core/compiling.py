@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, wraps
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -48,8 +49,8 @@ _NAMES = """
 """
 SIMPLE = frozenset(_NAMES.split())
 
-# For so many shapes of its arguments a function keeps its programs, of about 2 MB each.
-MOST_PROGRAMS = 16
+# So many programs, of about 7 MB each with what led to them, are kept of all functions together.
+MOST_PROGRAMS = 100
 _bounded: list[Any] = []
 
 
@@ -59,9 +60,22 @@ _bounded: list[Any] = []
 @contextmanager
 def library_settings() -> Iterator[None]:
     """Compute in single precision, with arrays of different rank broadcast against each other."""
+    if _first_process() != os.getpid():
+        raise RuntimeError(
+            "This process was forked from one in which a learner had computed. JAX would wait for "
+            "threads that it does not have: start processes with "
+            "multiprocessing.get_context('spawn'), or fork before anything is computed."
+        )
     enable_compilation_cache()
     with jax.enable_x64(False), jax.numpy_rank_promotion("allow"):
         yield
+    forget_programs()
+
+
+@cache
+def _first_process() -> int:
+    """Return the process that asked first: this one, or the one that it was forked from."""
+    return os.getpid()
 
 
 def with_library_settings(function: Function) -> Function:
@@ -133,13 +147,17 @@ def bounded(function: Function) -> Function:
 
 
 def forget_programs() -> None:
-    """Drop the programs of functions that were compiled for many shapes.
+    """Drop programs until as few are left as may be kept; first of functions that have many.
 
     JAX would keep them for ever. What is needed again is mostly read from the cache on disk.
     """
-    for function in _bounded:
-        if function._cache_size() > MOST_PROGRAMS:
-            function.clear_cache()
+    sizes = [(function._cache_size(), function) for function in _bounded]
+    excess = sum(size for size, _ in sizes) - MOST_PROGRAMS
+    for size, function in sorted(sizes, key=itemgetter(0), reverse=True):
+        if excess <= 0:
+            break
+        function.clear_cache()
+        excess -= size
 
 
 def compiled(function: Function) -> Function:

@@ -10,12 +10,15 @@ from typing import Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .families import Categorical, Family
 from .hierarchy import Decision
 
 LOG_2 = 0.6931471805599453
+# Budgets in bits are met within this share of them, and fewer bits than these are none.
+TOLERANCE, LEAST_BITS = 0.05, 1e-3
 Shape = Literal["linear", "exponential", "cosine"]
 
 
@@ -68,7 +71,9 @@ class Prior(eqx.Module):
     @classmethod
     def running(cls, like: Family, momentum: Float[Array, ""] | float) -> "Prior":
         """Start a running mean for posteriors shaped as `like`; its values do not matter."""
-        return cls(like, jnp.zeros(like.batch_shape), jnp.asarray(momentum), frozen=False)
+        # By NumPy, because JAX would compile a program for every shape.
+        mass = jax.device_put(np.zeros(like.batch_shape, jnp.result_type(float)))
+        return cls(like, mass, jnp.asarray(momentum), frozen=False)
 
     @classmethod
     def fixed(cls, family: Family) -> "Prior":
@@ -222,6 +227,11 @@ class Budget(Resource):
         return eqx.tree_at(
             lambda s: (s.log_beta, s.average), self, (log_beta, self.average + trend)
         )
+
+
+def is_met(bits: float, reached: float) -> bool:
+    """Return whether a stage that was given a budget processes it."""
+    return abs(reached - bits) <= TOLERANCE * bits + LEAST_BITS
 
 
 class UtilityScale(eqx.Module):

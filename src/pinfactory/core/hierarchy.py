@@ -275,4 +275,4 @@ def assemble(
     selector_key, expert_key = (nth_key(key, n) for n in range(2))
     # One by one, because vmapped random initialisation takes long to compile.
     experts = stack([expert(nth_key(expert_key, n)) for n in range(n_experts)])
-    return Hierarchy(selector(selector_key), experts, jnp.ones(n_experts, bool))
+    return Hierarchy(selector(selector_key), experts, jax.device_put(np.ones(n_experts, bool)))

@@ -16,6 +16,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, Key, PyTree
 
+from .compiling import bounded
 from .constraints import Constraints, Schedule
 from .families import Family
 from .hierarchy import Hierarchy
@@ -226,6 +227,7 @@ def expected_utilities(
     return jax.vmap(one_input)(answers, target)
 
 
+@bounded
 @eqx.filter_jit
 def _beginning(
     optimiser: optax.GradientTransformation, tree: PyTree[Array]

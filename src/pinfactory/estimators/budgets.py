@@ -18,7 +18,15 @@ from jaxtyping import Array, Float
 from sklearn.exceptions import ConvergenceWarning
 
 from pinfactory import networks
-from pinfactory.core.constraints import LOG_2, Budget, Fixed, Resource
+from pinfactory.core.constraints import (
+    LEAST_BITS,
+    LOG_2,
+    TOLERANCE,
+    Budget,
+    Fixed,
+    Resource,
+    is_met,
+)
 from pinfactory.core.families import Categorical, Gaussian
 from pinfactory.core.gaussian_experts import ConstantNoiseExpert
 from pinfactory.core.growth import last_layer, temper_outputs
@@ -26,10 +34,6 @@ from pinfactory.core.hierarchy import Decision, Hierarchy
 from pinfactory.core.information import Information, measure
 from pinfactory.core.learning import Data, State, Utility, expected_utilities
 
-# Budgets are met within this share of them, or the estimator warns.
-TOLERANCE = 0.05
-# … and fewer bits than this are none.
-LEAST_BITS = 1e-3
 # Log-temperatures between which a budget is looked for, and how often the interval is halved.
 COLDEST, HOTTEST, HALVINGS = -7.0, 5.0, 24
 # So much of what a stage can process at most is not worth a selector as hard as it takes.
@@ -229,7 +233,7 @@ def _with_outputs(network: Any, factor: Float[Array, "m k"], shift: Float[Array,
 
 def warn_of_bits(stage: str, bits: float, reached: float) -> None:
     """Say so where a stage does not process what it was given."""
-    if abs(reached - bits) <= TOLERANCE * bits + LEAST_BITS:
+    if is_met(bits, reached):
         return
     why = "its hardest decisions are worth no more"
     if stage == "expert":

@@ -16,6 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from pinfactory.base import describe
+from pinfactory.core.compiling import bounded
 from pinfactory.core.families import Categorical, Family
 from pinfactory.core.hierarchy import Expert, FamilyExpert, Hierarchy
 from pinfactory.core.information import marginal
@@ -240,6 +241,7 @@ class SpecialistClassifier(ClassifierMixin, Committee):
         return weight
 
     @staticmethod
+    @bounded
     @eqx.filter_jit
     def _mixture(hierarchy: Hierarchy, x: Float[Array, "n d"]) -> Categorical:
         answer = marginal(jax.vmap(hierarchy)(x))

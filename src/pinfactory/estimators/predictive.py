@@ -17,6 +17,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from pinfactory.core import utilities
+from pinfactory.core.compiling import bounded
 from pinfactory.core.constraints import member_sums
 from pinfactory.core.families import Gaussian
 from pinfactory.core.gaussian_experts import WIDEST
@@ -46,6 +47,7 @@ Squares = Float[np.ndarray, "m d"]
 Masses = Float[np.ndarray, " m"]
 
 
+@bounded
 @eqx.filter_jit
 def mixture_answer(hierarchy: Hierarchy, x: Float[Array, "n d"]) -> Gaussian:
     """Return the mean and deviation of the mixture of all experts."""
@@ -255,6 +257,7 @@ def least_deviation(y: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"])
     return max(0.5 * gap, SUREST * deviation)
 
 
+@bounded
 @eqx.filter_jit
 def _errors(hierarchy: Hierarchy, data: Data) -> tuple[Float[Array, "m d"], Float[Array, " m"]]:
     decision = jax.vmap(hierarchy)(data.x).flat

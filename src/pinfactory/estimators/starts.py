@@ -90,7 +90,7 @@ def _experts(experts: Any, leaves: Sequence[Node]) -> Any:
     bias = np.stack([leaf.coefficients[-1] for leaf in leaves])
     log_scale = np.stack([leaf.log_scale for leaf in leaves])
     if isinstance(experts, ConstantNoiseExpert):
-        lowest = -5.0 if experts.floor is None else np.asarray(experts.floor[: len(leaves)]) / 1e3
+        lowest = -5.0 if experts.floor is None else np.asarray(experts.floor)[: len(leaves)] / 1e3
         scale = _first(experts.log_scale, unbounded(log_scale, lowest))
         experts = eqx.tree_at(lambda e: e.log_scale, experts, scale)
     elif isinstance(experts, FamilyExpert) and _width(experts.network) == 2 * n_outputs:

@@ -203,7 +203,8 @@ class TableLearner(CommitteeSettings):
             return state
         share = np.zeros(self.n_experts_)
         for block in table.blocks(self._block):
-            share += np.asarray(block.weight @ select(state.model, block.x), float)
+            # On the host: JAX would compile a product for every shape.
+            share += np.asarray(block.weight) @ np.asarray(select(state.model, block.x))
         # Of several levels, the first is put in order.
         return order_by_share(state, share.reshape(len(state.model.available), -1).sum(axis=1))
 

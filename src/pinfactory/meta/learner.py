@@ -113,6 +113,7 @@ class MetaSpecialist(MetaSettings):
             self.state_, self.history_ = pick(trained.run.state, 0), trained.history
             self.n_iter_ = int(trained.run.step)
             self.information_ = measure(self.state_.model, scaled, seed=seed)
+            self._warn_of_missed_budgets()
         return self
 
     def _describe(self, seen: Episode, goes_on: bool) -> TaskDescription:

@@ -40,7 +40,8 @@ PARAMETERS = """n_experts : int, default=4
     beta_expert : float or Scheduled, default=30.0
         β₂, the experts' resource.
     selector_bits, expert_bits : float, optional
-        A budget in bits instead of a β, met during training.
+        A budget in bits instead of a β, met during training. `fit` warns if one was missed by more
+        than 5 %.
     expectation : {"exact", "sampled"}, default="exact"
         Whether J is the expectation over all experts, or that of one sampled expert for each task,
         as in the paper.

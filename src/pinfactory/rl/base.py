@@ -1,6 +1,5 @@
 """What agents add to `pinfactory.base.Learnable`: runs that go on, logs, budgets, files."""
 
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,9 +23,6 @@ from pinfactory.core.information import Information
 from pinfactory.core.training import Callback, Progress, Run, Steps, Trained, train
 
 from .callbacks import History, KeepState, Reports
-
-# A budget in bits is met if it is missed by no more than this part of it.
-BUDGET_TOLERANCE = 0.05
 
 BUDGETS = """selector_bits, expert_bits
         Budgets in bits, in place of β₁ and β₂. `learn` warns if it missed one by more than 5 %.
@@ -230,22 +226,6 @@ class HierarchicalAgent(Agent):
 
     def _last_iteration(self, run: Run) -> int:
         return int(self._agent_state(run.state).hyper.last_iteration[0])
-
-    def _warn_of_missed_budgets(self) -> None:
-        """Warn of a budget in bits that was missed by more than a twentieth, and by how much."""
-        for stage in ("selector", "expert"):
-            asked = getattr(self, f"{stage}_bits")
-            if asked is None:
-                continue
-            information = self.information_
-            bits = information.selectors[0] if stage == "selector" else information.experts
-            if not abs(bits - asked) <= BUDGET_TOLERANCE * asked:
-                why = " the stage has no use for more, or" if bits < asked else ""
-                warnings.warn(
-                    f"{type(self).__name__}: `{stage}_bits` is {asked:.3g}, but {bits:.3g} bits "
-                    f"were reached:{why} learning was too short.",
-                    stacklevel=4,
-                )
 
     def _stored_settings(self) -> dict[str, Any]:
         """Return the settings as plain values for a file."""

@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
+from pinfactory.core.compiling import bounded
+
 from . import envs
 from .policy import Policy, PolicyState, n_noise
 from .rollout import uniforms
@@ -125,6 +127,7 @@ def reset_and_run(
     return EpisodeResults(end.total, end.length)
 
 
+@bounded
 @eqx.filter_jit
 def play_episodes(
     env: envs.Env,

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from pinfactory.core.compiling import bounded
 from pinfactory.core.constraints import Priors
 from pinfactory.core.families import Categorical, Family
 from pinfactory.core.hierarchy import Decision
@@ -64,12 +65,14 @@ def measure_information(policy: Policy, visited: Visited, n_experts: int) -> Inf
     )
 
 
+@bounded
 @eqx.filter_jit
 def _measure(policy: Policy, visited: Visited) -> Information:
     """Measure a selector that chooses in every state, exactly over experts."""
     return measure(policy.decide(visited.observation))
 
 
+@bounded
 @eqx.filter_jit
 def _measure_held(policy: Policy, visited: Visited) -> Information:
     """Measure a selector that chooses in some states only.

@@ -10,7 +10,7 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, ArrayLike, Float
 
-from pinfactory.core.compiling import with_library_settings
+from pinfactory.core.compiling import bounded, with_library_settings
 
 from .actions import Actions
 from .policy import HierarchicalAction, Policy, PolicyState, n_noise
@@ -108,6 +108,7 @@ def observation_rows(
     return array.reshape(-1, math.prod(shape)), array.shape == shape
 
 
+@bounded
 @eqx.filter_jit
 def act(
     policy: Policy,
@@ -128,12 +129,14 @@ def act(
     return state, decision, policy.actions.to_env(decision.action)
 
 
+@bounded
 @eqx.filter_jit
 def _responsibilities(policy: Policy, observation: Float[Array, "n o"]) -> Float[Array, "n m"]:
     """Return p(m|x)."""
     return policy.decide(observation).responsibilities
 
 
+@bounded
 @eqx.filter_jit
 def _log_density(
     policy: Policy, observation: Float[Array, "n o"], action: Array

@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Shaped
 
+from pinfactory.core.compiling import bounded
+
 from . import envs
 
 # (observations, where an episode begins, state of the policy, uniform numbers)
@@ -200,6 +202,7 @@ def stagger(start: RolloutState, env: envs.Env, seed: int) -> RolloutState:
     return eqx.tree_at(lambda s: s.states.steps, start, jax.device_put(taken))
 
 
+@bounded
 @eqx.filter_jit
 def _reset_all(env: envs.Env, key: Key[Array, ""], params: PyTree) -> tuple[PyTree, Array]:
     return envs.reset_all(env, key, params)

@@ -7,6 +7,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from pinfactory.core.compiling import bounded
+
 from ._cart_pole import CartPole, CartPoleSwingUp
 from ._double_pendulum import DoublePendulum, DoublePendulumSwingUp
 from ._env import Box, Discrete, Env
@@ -112,11 +114,13 @@ class GymnasiumEnv(gymnasium.Env[np.ndarray, Any]):
         return self.env.draw(self._state, self.params, FRAME_SIZE)
 
 
+@bounded
 @jax.jit
 def _reset(env: Env[Any], key: jax.Array, params: Any) -> Any:
     return env.reset(key, params)
 
 
+@bounded
 @jax.jit
 def _step(env: Env[Any], key: jax.Array, state: Any, action: jax.Array, params: Any) -> Any:
     key, step_key = jax.random.split(key)

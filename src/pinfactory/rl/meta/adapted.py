@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from pinfactory.core.compiling import with_library_settings
+from pinfactory.core.compiling import bounded, with_library_settings
 from pinfactory.core.hierarchy import take_expert
 from pinfactory.rl.envs import Env, replicate
 from pinfactory.rl.predictor import host_uniforms, observation_rows
@@ -96,6 +96,7 @@ def adapt_gymnasium(policy: MetaPolicy, env: "gymnasium.Env", seed: int) -> np.n
     return np.asarray(_select(policy, transitions))[0]
 
 
+@bounded
 @eqx.filter_jit
 def _act(policy: MetaPolicy, expert: Any, rows: Any, uniform: Any, deterministic: Any) -> Array:
     experts = take_expert(policy.hierarchy.experts, jnp.broadcast_to(expert, (len(rows),)))
@@ -103,11 +104,13 @@ def _act(policy: MetaPolicy, expert: Any, rows: Any, uniform: Any, deterministic
     return policy.actions.to_env(sample.action)
 
 
+@bounded
 @eqx.filter_jit
 def _select(policy: MetaPolicy, transitions: Float[Array, "n l f"]) -> Float[Array, "n m"]:
     return policy.select(transitions).probs
 
 
+@bounded
 @eqx.filter_jit
 def _plan(policy: MetaPolicy, noise: Float[Array, "l 1 k"]) -> Array:
     return policy.plan(noise)

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from pinfactory import settings as check
+from pinfactory.core.compiling import bounded
 from pinfactory.core.hierarchy import take_expert
 from pinfactory.core.information import Information, StageMeter
 from pinfactory.rl.envs import Env
@@ -107,6 +108,7 @@ def evaluate_tasks(
     )
 
 
+@bounded
 @eqx.filter_jit
 def play_tasks(
     env: Env,

@@ -7,6 +7,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
+from pinfactory.core.compiling import bounded
 from pinfactory.core.constraints import Resource, UtilityScale
 from pinfactory.networks import reserve
 from pinfactory.recurrent import SequenceNetwork
@@ -188,6 +189,7 @@ class TaskSlots(eqx.Module):
     finished: Bool[Array, " n"]
 
     @classmethod
+    @bounded
     @eqx.filter_jit
     def start(cls, env: Env, policy: MetaPolicy, key: Key[Array, ""], tasks: PyTree) -> "TaskSlots":
         """Return slots that are all to be filled in the first iteration."""
