@@ -3,8 +3,10 @@
 import json
 
 import pytest
+from scipy.stats import norm
 
 from pinfactory.experiments import accept_result, compare, read_accepted, read_result
+from pinfactory.experiments.experiment import Measure
 
 
 def measure(name="accuracy", ours=0.9, spread=0.01, **more):
@@ -180,3 +182,11 @@ def test_two_runs_are_compared_number_by_number(store, tmp_path, capsys):
     assert near.split() == ["near", "51.00", "±", "1.000", "was", "50.00", "same"]
     assert far.split() == ["far", "6.000", "±", "0.100", "was", "5.000", "changed"]
     assert total == "1 of 2 numbers are within the spread of both runs"
+
+
+def test_the_median_of_turns_has_the_spread_of_most_of_them():
+    found = Measure.median("ratio", [1.0, 2.0, 3.0, 4.0, 100.0], unit="×")
+    # Half of normal values are closer to their mean than this part of their deviation.
+    assert found.spread == pytest.approx(1.0 / norm.ppf(0.75))
+    assert (found.ours, found.n, found.unit) == (3.0, 5, "×")
+    assert Measure.median("ratio", [2.0]).spread is None
