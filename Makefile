@@ -22,6 +22,8 @@ test: lint tests
 tests: $(VENV)/.dev
 	$(PYTEST)
 
+# With the effort of the compiler that users have: pages show what they would see, digit by digit.
+test-slow: export XLA_FLAGS = --xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1
 test-slow: $(VENV)/.dev
 	$(BIN)/pytest -n 2 --dist worksteal -m slow
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
-# Tests compile more than they compute, the slow ones too: programs that compile fast beat fast
-# programs. Those cut into parts for several threads take longer in sum.
+# Tests compile much and compute little: programs that compile fast beat fast programs. Those cut
+# into parts for several threads take longer in sum. The slow tests compute as users do.
 os.environ.setdefault(
     "XLA_FLAGS",
     "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
