@@ -5,7 +5,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test test-slow coverage test-lowest test-python lint format bench docs notebooks numbers words clean
+.PHONY: run test tests test-slow coverage test-lowest test-python lint format bench docs notebooks numbers words clean
+
+# Types and pages keep one core busy: the next target begins beside them.
+MAKEFLAGS += --jobs=2
 
 # `make run SEEDS=1` is the smallest there is.
 run: $(VENV)/.run
@@ -14,10 +17,12 @@ run: $(VENV)/.run
 # The tests of a file stay with one worker: they share fixtures and compiled programs.
 PYTEST := $(BIN)/pytest -n 2 --dist loadfile
 
-test: lint
+test: lint tests
+
+tests: $(VENV)/.dev
 	$(PYTEST)
 
-# Slow tests compute more than they compile: with the compiler's effort that users have.
+# With the effort of the compiler that users have: pages show what they would see, digit by digit.
 test-slow: export XLA_FLAGS = --xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1
 test-slow: $(VENV)/.dev
 	$(BIN)/pytest -n 2 --dist worksteal -m slow
@@ -58,7 +63,7 @@ bench: $(VENV)/.bench
 	$(BIN)/pinfactory reproduce --kind benchmark --scale quick --out out
 	$(BIN)/pinfactory results --out out
 
-docs: $(VENV)/.docs
+docs: $(VENV)/.dev
 	$(BIN)/python tools/readme_results.py --check
 	$(BIN)/sphinx-build -W -b html docs docs/_build/html
 
@@ -85,17 +90,14 @@ $(VENV)/.run: $(VENV)/bin/python pyproject.toml
 	$(BIN)/pip install --quiet -e '.[report,rl]'
 	touch $@
 
-$(VENV)/.dev: $(VENV)/bin/python pyproject.toml
-	$(BIN)/pip install --quiet -e '.[dev,rl,report]'
-	touch $@
-
-$(VENV)/.docs: $(VENV)/bin/python pyproject.toml
-	$(BIN)/pip install --quiet -e '.[docs,rl,report]'
+# Each group needs the one before, so that no two are installed at the same time.
+$(VENV)/.dev: $(VENV)/.run
+	$(BIN)/pip install --quiet -e '.[dev,docs,rl,report]'
 	touch $@
 
 # Benchmarks go without peers that cannot be installed, and say so. PyTorch is pinned to the release
 # the comparisons were measured with.
-$(VENV)/.bench: $(VENV)/.dev pyproject.toml
+$(VENV)/.bench: $(VENV)/.dev
 	-$(BIN)/pip install --quiet torch==2.13.0
 	-$(BIN)/pip install --quiet -e '.[baselines]'
 	-$(BIN)/pip install --quiet -e '.[peers]'

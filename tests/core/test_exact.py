@@ -53,7 +53,7 @@ def test_no_direct_search_over_posteriors_finds_a_better_objective(beta_selector
 
     found = [
         scipy.optimize.minimize(loss, 2 * rng.normal(size=24), bounds=[(-30, 30)] * 24).fun
-        for _ in range(15)
+        for _ in range(6)
     ]
     solution = solve(utility, 2, beta_selector, beta_expert, p_x=p_x)
     assert float(solution.objective) == pytest.approx(-min(found), abs=1e-5)

@@ -8,6 +8,7 @@ import textwrap
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from pinfactory.core import compiling
 
@@ -24,48 +25,66 @@ def test_settings_hold_inside_and_are_given_back():
 
 
 SCRIPT = """
-    import jax, sys
+    import jax
     from pinfactory.core import compiling
-    {first}
+
+    compiling._SHORTEST_SECONDS = 0.0
     with compiling.library_settings():
         jax.jit(lambda x: jax.numpy.linalg.svd(x)[0] @ x)(jax.numpy.eye(30))
     print(jax.config.jax_compilation_cache_dir)
 """
 
 
-def run(first="", **variables):
-    own = {"JAX_COMPILATION_CACHE_DIR", compiling.CACHE_VARIABLE}
-    kept = {k: v for k, v in os.environ.items() if k not in own}
-    command = [sys.executable, "-c", textwrap.dedent(SCRIPT).format(first=first)]
-    process = subprocess.run(
-        command, check=True, capture_output=True, text=True, env=kept | variables
-    )
-    return process.stdout.strip()
-
-
 def test_programs_are_kept_in_the_users_cache_and_shared_by_processes(tmp_path):
-    all_programs = "compiling._SHORTEST_SECONDS = 0.0"
-    folder = run(all_programs, XDG_CACHE_HOME=str(tmp_path))
-    assert folder.startswith(str(tmp_path / "pinfactory"))
-    programs = sorted(os.listdir(folder))
+    own = {"JAX_COMPILATION_CACHE_DIR", compiling.CACHE_VARIABLE}
+    variables = {k: v for k, v in os.environ.items() if k not in own}
+
+    def kept():
+        process = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(SCRIPT)],
+            check=True,
+            capture_output=True,
+            text=True,
+            env=variables | {"XDG_CACHE_HOME": str(tmp_path)},
+        )
+        folder = process.stdout.strip()
+        assert folder.startswith(str(tmp_path / "pinfactory"))
+        return sorted(file for file in os.listdir(folder) if file.endswith("-cache"))
+
+    programs = kept()
     assert programs
-    run(all_programs, XDG_CACHE_HOME=str(tmp_path))
-    assert [f for f in sorted(os.listdir(folder)) if f.endswith("-cache")] == [
-        f for f in programs if f.endswith("-cache")
-    ]
+    assert kept() == programs
 
 
-def test_the_cache_can_be_elsewhere_or_off_and_a_choice_made_before_stands(tmp_path):
-    assert run(**{compiling.CACHE_VARIABLE: "off"}) == "None"
-    assert run(**{compiling.CACHE_VARIABLE: str(tmp_path / "here")}) == str(tmp_path / "here")
-    first = f"jax.config.update('jax_compilation_cache_dir', {str(tmp_path)!r})"
-    assert run(first) == str(tmp_path)
+@pytest.fixture
+def folder_for(monkeypatch):
+    """Return the folder of a new process, asked in this one with its environment and settings."""
+    before = jax.config.values["jax_compilation_cache_dir"]
+
+    def ask(chosen=None, **variables):
+        for name in ("XDG_CACHE_HOME", compiling.CACHE_VARIABLE):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        jax.config.update("jax_compilation_cache_dir", chosen)
+        compiling.enable_compilation_cache.__wrapped__()
+        return jax.config.values["jax_compilation_cache_dir"]
+
+    yield ask
+    jax.config.update("jax_compilation_cache_dir", before)
 
 
-def test_a_home_that_cannot_be_written_to_does_not_matter(tmp_path):
+def test_the_cache_can_be_elsewhere_or_off_and_a_choice_made_before_stands(folder_for, tmp_path):
+    here, chosen = str(tmp_path / "here"), str(tmp_path / "chosen")
+    assert folder_for(**{compiling.CACHE_VARIABLE: "off"}) is None
+    assert folder_for(**{compiling.CACHE_VARIABLE: here}) == here
+    assert folder_for(chosen, **{compiling.CACHE_VARIABLE: here}) == chosen
+
+
+def test_a_home_that_cannot_be_written_to_does_not_matter(folder_for, tmp_path):
     file = tmp_path / "file"
     file.write_text("no folder")
-    assert run(XDG_CACHE_HOME=str(file)) == "None"
+    assert folder_for(XDG_CACHE_HOME=str(file)) is None
 
 
 def test_the_oldest_programs_go_when_room_is_short(tmp_path, monkeypatch):

@@ -20,6 +20,7 @@ from pinfactory.core.objective import objective
 from pinfactory.core.utilities import log_likelihood
 
 HEADS = {"classes": Categorical.from_logits, "numbers": gaussian}
+decide = eqx.filter_jit(lambda hierarchy, x: jax.vmap(hierarchy)(x))
 
 
 def build(head, n_experts=6, n_available=6, top_k=None):
@@ -57,25 +58,31 @@ def test_experts_that_cannot_be_chosen_need_not_be_asked(head):
     """With three available, the three most probable are all there are."""
     data, ends = rows(head), []
     learner = Learner(CommitteeLoss(log_likelihood, mixture=True))
+    step = eqx.filter_jit(learner.step)
+
+    @eqx.filter_jit
+    def measure(state):
+        decision = jax.vmap(state.model)(data.x)
+        return Meter.start(decision).update(decision, data.weight).report()
+
     for top_k in (None, 3):
         hierarchy = build(head, n_available=3, top_k=top_k)
         priors = Priors.running(hierarchy(data.x[0]), 0.9, 0.9)
         state = learner.init(hierarchy, Constraints(priors, (Fixed(2.0), Fixed(3.0))))
         for n in range(3):
-            state, info = eqx.filter_jit(learner.step)(jax.random.key(n), state, data)
-        decision = jax.vmap(state.model)(data.x)
-        measured = Meter.start(decision).update(decision, data.weight).report()
+            state, info = step(jax.random.key(n), state, data)
+        measured = measure(state)
         # What nobody has seen of the others does not matter.
         known = jax.tree.map(lambda leaf: leaf[..., :3, :], priors_of_experts(state))
         bits = (*measured.selectors, measured.experts, measured.responsibility)
         ends.append((state.model, known, info, bits))
-    assert jax.vmap(build(head, top_k=3))(data.x).answers.batch_shape == (20, 3)
+    assert decide(build(head, top_k=3), data.x).answers.batch_shape == (20, 3)
     assert_close(*ends)
 
 
 def test_the_objective_is_expected_over_the_asked_and_the_selector_pays_for_all():
     data = rows("classes")
-    everyone, few = (jax.vmap(build("classes", top_k=k))(data.x) for k in (None, 2))
+    everyone, few = (decide(build("classes", top_k=k), data.x) for k in (None, 2))
     priors = Priors.uniform(build("classes")(data.x[0]))
     answers = np.asarray(everyone.answers.probs, float)
     utility = np.take_along_axis(answers, np.asarray(data.y)[:, None, None], axis=2)[..., 0]
@@ -98,7 +105,7 @@ def test_the_objective_is_expected_over_the_asked_and_the_selector_pays_for_all(
 
 def test_a_running_prior_of_an_expert_is_the_mean_of_its_own_answers():
     data, hierarchy = rows("classes"), build("classes", top_k=2)
-    decision = jax.vmap(hierarchy)(data.x)
+    decision = decide(hierarchy, data.x)
     weights = data.weight / data.weight.sum()
     priors = Priors.running(hierarchy(data.x[0]), 0.9, 0.9).update(decision, weights)
     prior = priors.stages[-1]
@@ -123,9 +130,9 @@ def test_what_is_asked_has_all_probability():
 
 def test_information_is_that_of_experts_with_the_probability_of_the_asked():
     x, hierarchy = rows("numbers", 40).x, build("numbers", top_k=2)
-    few = jax.vmap(hierarchy)(x)
+    few = decide(hierarchy, x)
     selection = jax.vmap(hierarchy.select_asked)(x)
-    same = Decision((selection,), jax.vmap(replace(hierarchy, top_k=None))(x).answers)
+    same = Decision((selection,), decide(replace(hierarchy, top_k=None), x).answers)
     found, expected = (
         estimate_information(jax.random.key(n), decision, 1000)
         for n, decision in enumerate((few, same))

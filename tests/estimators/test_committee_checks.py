@@ -33,10 +33,10 @@ def name_of(check):
     return getattr(check, "func", check).__name__
 
 
-def run(committee, chosen):
+def run(checked, chosen):
     """Run scikit-learn's checks and return the names of those that ran."""
     ran = []
-    for estimator, check in estimator_checks_generator(committee(**QUICK)):
+    for estimator, check in estimator_checks_generator(checked):
         if chosen(name_of(check)):
             try:
                 check(estimator)
@@ -51,14 +51,16 @@ def run(committee, chosen):
 @pytest.mark.usefixtures("types_unchecked")
 @pytest.mark.parametrize("committee", COMMITTEES)
 def test_important_checks_of_scikit_learn_pass(committee):
-    assert set(run(committee, lambda name: name in IMPORTANT)) == IMPORTANT
+    assert set(run(committee(**QUICK), lambda name: name in IMPORTANT)) == IMPORTANT
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("types_unchecked")
 @pytest.mark.parametrize("committee", COMMITTEES)
 def test_all_other_checks_of_scikit_learn_pass(committee):
-    others = run(committee, lambda name: name not in IMPORTANT)
+    # Every check has data of another shape: without held-out samples there is less to compile.
+    checked = committee(**QUICK, early_stopping=False)
+    others = run(checked, lambda name: name not in IMPORTANT)
     # The number depends on the version of scikit-learn; a wrong tag would leave a handful.
     assert len(others) + len(IMPORTANT) >= 55
 

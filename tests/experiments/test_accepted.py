@@ -3,8 +3,10 @@
 import json
 
 import pytest
+from scipy.stats import norm
 
 from pinfactory.experiments import accept_result, compare, read_accepted, read_result
+from pinfactory.experiments.experiment import Measure
 
 
 def measure(name="accuracy", ours=0.9, spread=0.01, **more):
@@ -157,6 +159,7 @@ def test_the_command_prints_results_and_says_what_got_worse(store, tmp_path, cap
     printed = capsys.readouterr().out
     assert "40.00 ± 1.000" in printed
     assert "was 50.00" in printed
+    assert "0 of 1 numbers are within the spread of both runs" in printed
     assert "1 got worse by more than the spread" in printed
     assert max(map(len, printed.splitlines())) <= 79
     assert main(["results", "tin"]) == 2
@@ -166,3 +169,24 @@ def test_the_command_prints_results_and_says_what_got_worse(store, tmp_path, cap
     printed = capsys.readouterr().out
     assert "is damaged: run it again" in printed
     assert "50.00 ± 1.000" in printed  # the accepted one
+
+
+def test_two_runs_are_compared_number_by_number(store, tmp_path, capsys):
+    from pinfactory.cli import main
+
+    out = store(measure("near", 50.0, 1.0), measure("far", 5.0, 0.1), measure("new", 1.0))
+    other = out.rename(tmp_path / "other")
+    store(measure("near", 51.0, 1.0), measure("far", 6.0, 0.1))
+    assert main(["results", "--out", str(out), "--accepted", str(other)]) == 0
+    near, far, _, total = capsys.readouterr().out.splitlines()[-4:]
+    assert near.split() == ["near", "51.00", "±", "1.000", "was", "50.00", "same"]
+    assert far.split() == ["far", "6.000", "±", "0.100", "was", "5.000", "changed"]
+    assert total == "1 of 2 numbers are within the spread of both runs"
+
+
+def test_the_median_of_turns_has_the_spread_of_most_of_them():
+    found = Measure.median("ratio", [1.0, 2.0, 3.0, 4.0, 100.0], unit="×")
+    # Half of normal values are closer to their mean than this part of their deviation.
+    assert found.spread == pytest.approx(1.0 / norm.ppf(0.75))
+    assert (found.ours, found.n, found.unit) == (3.0, 5, "×")
+    assert Measure.median("ratio", [2.0]).spread is None

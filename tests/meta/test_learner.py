@@ -38,7 +38,7 @@ def digits():
 
 @pytest.fixture(scope="module")
 def classifier(digits):
-    settings = SMALL | {"adaptation": "gradient", "inner_steps": 2}
+    settings = SMALL | {"max_iter": 200, "adaptation": "gradient", "inner_steps": 2}
     return MetaSpecialistClassifier(2, **settings).fit(digits)
 
 

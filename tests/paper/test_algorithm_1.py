@@ -140,11 +140,13 @@ def test_the_selector_sees_positives_only_and_never_teaches_the_autoencoder():
     key = jax.random.key(0)
     other = changed(batch.support, 0)
     embedding = state.model.selector.embedding
-    same = (embedding(Samples(part.x[0], part.y[0])) for part in (batch.support, other))
+    embed = eqx.filter_jit(embedding)
+    same = (embed(Samples(part.x[0], part.y[0])) for part in (batch.support, other))
     np.testing.assert_array_equal(*same)
     found, _ = gradient(learner.loss, state, batch, key)
     x = jnp.concatenate([part.x[part.y == 1] for part in batch])
-    alone, _ = eqx.filter_grad(Reconstruction(), has_aux=True)(embedding.autoencoder, state, x, key)
+    slope = eqx.filter_jit(eqx.filter_grad(Reconstruction(), has_aux=True))
+    alone, _ = slope(embedding.autoencoder, state, x, key)
     for one, wanted in zip(
         jax.tree.leaves(found.selector.embedding), jax.tree.leaves(alone), strict=True
     ):

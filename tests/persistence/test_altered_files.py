@@ -20,7 +20,8 @@ FIXTURES = Path(__file__).parent / "fixtures"
 def test_altered_files_are_refused_or_answer_with_finite_numbers(kind, tmp_path):
     write(tmp_path, [kind])
     content = (tmp_path / f"{kind}.pin").read_bytes()
-    outcomes = dict(fuzz(kind, content, range(300)))
+    # `tools/fuzz_files.py` alters ten thousand of each kind.
+    outcomes = dict(fuzz(kind, content, range(100)))
     assert {s: o for s, o in outcomes.items() if o.fault} == {}
     assert {o.name for o in outcomes.values()} >= {"refused", "answered"}
 

@@ -1,6 +1,7 @@
 """The command `pinfactory results`."""
 
 import textwrap
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,8 +19,8 @@ def results(
 ) -> int:
     """Print results, and compare new ones with those accepted before.
 
-    The exit code is 1 if a number that is promised, or a ratio, got worse by more than the spread
-    of both runs.
+    Each number that differs by more than the spread of both runs is marked. The exit code is 1 if
+    a number that is promised, or a ratio, got worse by more than that.
 
     Parameters
     ----------
@@ -28,7 +29,8 @@ def results(
     out
         Folder that `pinfactory reproduce` has written to.
     accepted
-        Folder of the accepted results, which the documentation is made from.
+        Folder of the accepted results, which the documentation is made from; or that of another
+        run, to see how far two runs are apart.
     accept
         Accept the new results: copy them to the folder of the accepted ones.
     """
@@ -50,7 +52,7 @@ def results(
         for name in chosen:
             print(accept_result(out, accepted, name))
         return 0
-    worse = 0
+    verdicts: Counter[str] = Counter()
     for name in wanted:
         if name in new and new[name] is None:
             print(f"{name}\n    the result in {out} is damaged: run it again")
@@ -62,10 +64,13 @@ def results(
             _print_result(result, "new")
             changes = compare(result, before)
             _print_changes(changes)
-            worse += sum(change.verdict == "worse" for change in changes)
-    if worse:
-        print(f"\n{worse} got worse by more than the spread")
-    return 1 if worse else 0
+            verdicts.update(change.verdict for change in changes)
+    compared = sum(verdicts[verdict] for verdict in ("same", "changed", "better", "worse"))
+    if compared:
+        print(f"\n{verdicts['same']} of {compared} numbers are within the spread of both runs")
+    if verdicts["worse"]:
+        print(f"{verdicts['worse']} got worse by more than the spread")
+    return 1 if verdicts["worse"] else 0
 
 
 def _print_result(result: dict[str, Any], state: str) -> None:

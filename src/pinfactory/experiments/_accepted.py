@@ -38,13 +38,15 @@ class Change:
 
 
 def read_accepted(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return the accepted results by name; a damaged one is an error."""
+    """Return the accepted results, or those of another run, by name; a damaged one is an error."""
+    paths = {path.stem: path for path in sorted(folder.glob("*.json"))}
+    paths = paths or {path.parent.name: path for path in sorted(folder.glob("*/result.json"))}
     found = {}
-    for path in sorted(folder.glob("*.json")):
+    for name, path in paths.items():
         result = read_result(path)
-        if result is None or result["name"] != path.stem:
-            raise ValueError(f"{path} is not the result of {path.stem}")
-        found[path.stem] = result
+        if result is None or result["name"] != name:
+            raise ValueError(f"{path} is not the result of {name}")
+        found[name] = result
     return found
 
 

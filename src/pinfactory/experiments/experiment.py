@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from matplotlib.figure import Figure
+from scipy.stats import median_abs_deviation
 
 # Plain data: what JSON can hold.
 Results = Mapping[str, Any]
@@ -55,6 +56,17 @@ class Measure:
         """Return the mean of values, one for each seed, with their deviation if there are more."""
         spread = float(np.std(values, ddof=1)) if len(values) > 1 else None
         return cls(name, float(np.mean(values)), spread, n=len(values), **more)
+
+    @classmethod
+    def median(cls, name: str, values: Sequence[float] | np.ndarray, **more: Any) -> "Measure":
+        """Return the median of turns, some of which something else disturbed.
+
+        Its spread is the median absolute deviation, scaled to be the standard deviation of normal
+        values.
+        """
+        several = len(values) > 1
+        spread = float(median_abs_deviation(values, scale="normal")) if several else None
+        return cls(name, float(np.median(values)), spread, n=len(values), **more)
 
     @property
     def passed(self) -> bool | None:

@@ -384,7 +384,7 @@ def test_a_swing_up_too_fast_for_its_time_steps_is_truncated_while_it_is_finite(
 
 
 def test_no_controller_drives_the_swing_up_out_of_the_finite_numbers():
-    env, n = DoublePendulumSwingUp(), 1000
+    env, n = DoublePendulumSwingUp(), 300
     anywhere = dataclasses.replace(
         env.default_params(),
         position_noise=[1.0, np.pi, np.pi],

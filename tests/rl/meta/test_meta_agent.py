@@ -10,7 +10,6 @@ import pytest
 import pinfactory
 from pinfactory.core.training import Callback
 from pinfactory.persistence import MismatchError, NotStorableError
-from pinfactory.rl import envs
 from pinfactory.rl.meta import (
     AdaptedAgent,
     MetaSpecialistAgent,
@@ -34,6 +33,8 @@ SMALL = {
     "seed": 1,
 }
 NARROW = {"selector_units": 8, "expert_hidden": (8, 8), "critic_hidden": (8, 8)}
+# One program for all tests that need no training to speak of: compiling it takes seconds.
+SHORT = {"n_tasks": 4, "n_steps": 8, **NARROW}
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +128,7 @@ def test_a_saved_agent_goes_on_as_it_was(trained: MetaSpecialistAgent, tmp_path:
     # A family of an environment of this library is kept in the file; another one is not.
     with pytest.raises(NotStorableError, match="must be a ParameterFamily of one of"):
         trained.save(tmp_path / "agent.pin")
-    agent = MetaSpecialistAgent(pendulum_tasks(), 2, n_tasks=4, n_steps=8, **NARROW)
+    agent = MetaSpecialistAgent(pendulum_tasks(), 2, **SHORT)
     agent.save(tmp_path / "agent.pin")
     loaded = pinfactory.load(tmp_path / "agent.pin")
     assert isinstance(loaded, MetaSpecialistAgent)
@@ -138,7 +139,7 @@ def test_a_saved_agent_goes_on_as_it_was(trained: MetaSpecialistAgent, tmp_path:
 
 def test_a_gymnasium_environment_is_probed_like_ours() -> None:
     gymnasium = pytest.importorskip("gymnasium")
-    agent = MetaSpecialistAgent(pendulum_tasks(), 2, n_tasks=4, n_steps=8, **NARROW)
+    agent = MetaSpecialistAgent(pendulum_tasks(), 2, **SHORT)
     env = gymnasium.make("Pendulum-v1")
     adapted = agent.adapt(env, seed=2)
     action, _ = adapted.predict(env.reset(seed=0)[0])
@@ -169,33 +170,27 @@ def test_a_resumed_training_ends_as_one_that_never_stopped(
         np.testing.assert_array_equal(one, other)
 
 
-def test_a_checkpoint_of_other_tasks_is_refused_by_name(tmp_path: Path) -> None:
-    def agent(gravity: float) -> MetaSpecialistAgent:
-        family = ParameterFamily(envs.Pendulum(), {"gravity": Uniform(1.0, gravity)})
-        return MetaSpecialistAgent(family, 2, **SMALL | NARROW)
+def test_a_checkpoint_of_other_tasks_is_refused_by_name(
+    points: ParameterFamily, tmp_path: Path
+) -> None:
+    def agent(gain: float) -> MetaSpecialistAgent:
+        parameters = {**points.parameters, "gain": Uniform(0.25, gain)}
+        return MetaSpecialistAgent(ParameterFamily(points.env, parameters), 2, **SHORT)
 
     file = tmp_path / "run.pin"
-    agent(10.0).learn(1, checkpoint=file)
+    agent(0.35).learn(1, report_every=1, checkpoint=file)
     with pytest.raises(MismatchError, match=r"belongs to tasks \S+, but this run has tasks"):
-        agent(5.0).learn(1, checkpoint=file)
+        agent(0.5).learn(1, report_every=1, checkpoint=file)
 
 
-def test_in_the_end_most_slots_get_a_new_task_in_every_iteration() -> None:
-    # Episodes of pendulums last 200 steps: here none ends by itself.
-    agent = MetaSpecialistAgent(
-        pendulum_tasks(),
-        2,
-        n_tasks=8,
-        n_steps=4,
-        selector_units=8,
-        expert_hidden=(8,),
-        critic_hidden=(8,),
-    )
-    for iterations, replaced in ((8, 0), (1, 6)):
+def test_in_the_end_most_slots_get_a_new_task_in_every_iteration(points: ParameterFamily) -> None:
+    # Episodes last 20 steps: none ends by itself within the first iteration.
+    for iterations, replaced in ((8, 0), (1, 3)):
+        agent = MetaSpecialistAgent(points, 2, **SHORT)
         agent.learn(iterations, StopAt(1), report_every=1)
         assert agent._run is not None
         over = agent._run.state[1].over[0]
-        assert over.tolist() == [False] * (8 - replaced) + [True] * replaced
+        assert over.tolist() == [False] * (4 - replaced) + [True] * replaced
 
 
 def test_the_partition_shows_who_takes_which_sign(trained: MetaSpecialistAgent) -> None:
@@ -236,11 +231,11 @@ def test_what_is_no_family_of_tasks_is_refused(points: ParameterFamily) -> None:
 
 
 def test_experts_may_be_linear(points: ParameterFamily) -> None:
-    linear = MetaSpecialistAgent(points, 2, "linear", n_tasks=4, n_steps=8, **NARROW)
+    linear = MetaSpecialistAgent(points, 2, "linear", **SHORT)
     (layer,) = linear.state_.policy.hierarchy.experts.network.layers
     assert layer.weight.shape == (2, 2, 1)
     empty = {**NARROW, "expert_hidden": (), "critic_hidden": ()}
-    agent = MetaSpecialistAgent(points, 2, n_tasks=4, n_steps=8, **empty)
+    agent = MetaSpecialistAgent(points, 2, **SHORT | empty)
     assert np.isfinite(agent.evaluate(n_tasks=4).deterministic.mean)
 
 
@@ -253,7 +248,7 @@ def test_information_is_measured_once_after_learning(
         np.sum(information.responsibility * information.per_expert)
     )
     assert trained.effective_experts_ == information.effective_experts
-    fresh = MetaSpecialistAgent(points, 2, n_tasks=4, n_steps=8, **NARROW)
+    fresh = MetaSpecialistAgent(points, 2, **SHORT)
     assert not hasattr(fresh, "information_")
     first = fresh.learn(1, report_every=1).information_
     assert fresh.learn(1, report_every=1).information_ is not first
@@ -261,7 +256,7 @@ def test_information_is_measured_once_after_learning(
 
 def test_returns_before_the_first_finished_episode_are_missing(points: ParameterFamily) -> None:
     # Episodes last 20 steps, two of them the probe's: the first ones end in iteration three.
-    agent = MetaSpecialistAgent(points, 2, n_tasks=4, n_steps=8, **NARROW)
+    agent = MetaSpecialistAgent(points, 2, **SHORT)
     agent.learn(4, None, report_every=1)
     missing = [bool(np.isnan(report.info.episode_return[0])) for report in agent.history_]
     assert missing == [True, True, False, False]
@@ -277,5 +272,5 @@ def test_settings_are_shown(points: ParameterFamily) -> None:
 
 @pytest.mark.slow
 def test_a_budget_of_the_selector_is_met(points: ParameterFamily) -> None:
-    agent = MetaSpecialistAgent(points, 2, selector_bits=0.5, **SMALL).learn(200)
+    agent = MetaSpecialistAgent(points, 2, selector_bits=0.5, **SMALL).learn(300)
     assert agent.information_.selector == pytest.approx(0.5, rel=0.05)

@@ -112,9 +112,8 @@ def measures(results: Results) -> list[Measure]:
                 for model, values in times.items()
             ]
             for more in ("", " (n_init=4)"):
-                # Medians: a turn that something else disturbed says nothing of either.
-                ratio = np.median(times[THEIRS + more]) / np.median(times[OURS + more])
-                ratios.append(Measure(f"times faster, {name}{more}", float(ratio), unit="×"))
+                ratio = np.divide(times[THEIRS + more], times[OURS + more])
+                ratios.append(Measure.median(f"times faster, {name}{more}", ratio, unit="×"))
     large = [piece for piece in results.values() if "rows" in piece]
     if large:
         label = f"{large[0]['rows']} × 8 with 16 components"

@@ -143,21 +143,16 @@ def measures(results: Results) -> list[Measure]:
         for what in ("training", "prediction"):
             ratio = np.divide(piece[what][ALL], piece[what][TWO])
             name = f"times cheaper with top_k=2, {experts}, {what} of {kind}"
-            rows.append(_median(name, ratio, unit="×"))
+            rows.append(Measure.median(name, ratio, unit="×"))
         fewest = min(found, key=lambda other: (other["kind"] != kind, other["experts"]))
         ratio = np.divide(piece["prediction"][BEST], np.median(fewest["prediction"][BEST]))
         name = f"prediction by the best beside the fewest experts, {experts}, {kind}"
-        rows.append(_median(name, ratio, unit="×", higher_is_better=False))
+        rows.append(Measure.median(name, ratio, unit="×", higher_is_better=False))
         for what in ("training", "prediction"):
             for who, values in piece[what].items():
                 name = f"cost of a row in {what}, {experts}, {who} of {kind}"
-                rows.append(_median(name, 1e6 * np.asarray(values), unit="µs"))
+                rows.append(Measure.median(name, 1e6 * np.asarray(values), unit="µs"))
     return rows
-
-
-def _median(name: str, values: np.ndarray, **more: Any) -> Measure:
-    """Return the median: a turn in which a program was compiled again does not count."""
-    return Measure(name, float(np.median(values)), n=len(values), **more)
 
 
 def draw(results: Results) -> Figure:
