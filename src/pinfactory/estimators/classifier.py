@@ -111,7 +111,8 @@ class SpecialistClassifier(ClassifierMixin, Committee):
             if not warm:
                 self.classes_ = classes
             codes = self._codes(y, weight)
-            rows = self._rows(X, codes, self._class_weighted(y, codes, weight))
+            everything, reach = self._rows(X, codes, self._class_weighted(y, codes, weight))
+            rows = reach.keep(X, everything)
             if not warm:
                 self._fit_scaler(X, rows)
             table = self._table(X, codes.astype(np.int32), rows)

@@ -21,6 +21,7 @@ from pinfactory.core.gaussian_experts import (
     WIDEST,
     Calibrated,
     ConstantNoiseExpert,
+    Extended,
     Widened,
     gaussian,
 )
@@ -28,6 +29,7 @@ from pinfactory.core.hierarchy import Expert, FamilyExpert, Hierarchy
 from pinfactory.core.learning import State
 from pinfactory.persistence import register
 
+from .beyond import Beyond
 from .committee import Committee
 from .fitting import Judge, Problem
 from .linear_tree import grow
@@ -42,7 +44,7 @@ from .predictive import (
     measure_errors,
     root_mean_square,
 )
-from .table import RowNumbers, Rows, Table
+from .table import MOST_RANGED, Reach, RowNumbers, Rows, Table
 from .table_learner import unscaled
 
 
@@ -122,9 +124,11 @@ class SpecialistRegressor(RegressorMixin, PredictiveDensity):
             X, y, weight = self._checked(X, y, sample_weight, reset=not warm, numeric=True)
             y = self._columns(y, reset=not warm)
             self._noise_mass: np.ndarray | None = None
-            rows = self._rows(X, y, weight)
+            everything, reach = self._rows(X, y, weight)
+            rows = reach.keep(X, everything)
             if not warm:
                 self._fit_scalers(X, y, rows)
+            self._set_beyond(X, y, everything, reach)
             table = self._table(X, self._targets(y), rows)
             self._fit_table(table, callbacks=callbacks, checkpoint=checkpoint)
             self._set_noise(table)
@@ -146,6 +150,8 @@ class SpecialistRegressor(RegressorMixin, PredictiveDensity):
             if first:
                 self._noise_mass = None
                 self._fit_scalers(X, y, rows)
+            # Nothing is left out on line.
+            self._beyond: tuple[np.ndarray, ...] | None = None
             table = self._table(X, self._targets(y), rows)
             self._fit_batch(table)
             self._set_noise(table)
@@ -156,7 +162,7 @@ class SpecialistRegressor(RegressorMixin, PredictiveDensity):
     # A uniform prior is for a finite set of answers.
     prior = "running"
     _attributes = (
-        *("target_scaler_", "_one_output", "_log_floor", "_noise_mass", "noise_"),
+        *("target_scaler_", "_one_output", "_log_floor", "_noise_mass", "noise_", "_beyond"),
         *Committee._attributes,
     )
     _optional_attributes = (*Committee._optional_attributes, "noise_")
@@ -169,7 +175,10 @@ class SpecialistRegressor(RegressorMixin, PredictiveDensity):
     def _untrained(self) -> State[Hierarchy]:
         if self._noise_mass is not None and not hasattr(self, "noise_"):
             raise ValueError("what a regressor knows of its noise must come with `noise_`.")
-        return super()._untrained()
+        untrained, n_targets = super()._untrained(), len(self.target_scaler_.mean_)
+        if self._extension and not self._extension.is_possible(self._n_inputs, n_targets):
+            raise ValueError("ends of the inputs and slopes beyond must fit inputs and targets.")
+        return untrained
 
     def _measured_targets(self, y: np.ndarray) -> np.ndarray:
         return self._columns(y, reset=False)
@@ -197,6 +206,14 @@ class SpecialistRegressor(RegressorMixin, PredictiveDensity):
 
     def _hierarchy(self) -> Hierarchy:
         hierarchy = self.state_.model
+        if (beyond := self._extension) is not None:
+            # The same for all experts.
+            parts = [
+                jnp.asarray(np.broadcast_to(part, (*hierarchy.sizes, *part.shape)), jnp.float32)
+                for part in beyond
+            ]
+            extended = Extended(hierarchy.last_experts, *parts)
+            hierarchy = eqx.tree_at(lambda h: h.last_experts, hierarchy, extended)
         if self.utility == "student_t":
             wider = Widened(hierarchy.last_experts, math.log(T_DEVIATION))
             return eqx.tree_at(lambda h: h.last_experts, hierarchy, wider)
@@ -224,6 +241,21 @@ class SpecialistRegressor(RegressorMixin, PredictiveDensity):
             mass += kept
         self.noise_: np.ndarray = root_mean_square(square, mass) * scale
         self._noise_mass = mass
+
+    @property
+    def _extension(self) -> Beyond | None:
+        return None if self._beyond is None else Beyond(*self._beyond)
+
+    def _set_beyond(self, X: np.ndarray, y: np.ndarray, rows: Rows, reach: Reach) -> None:
+        """Remember where experts end, and how one line of all rows goes on."""
+        # Rows come in the order of a hash: the first of them are a random sample.
+        own, weight = rows.position[:MOST_RANGED], rows.weight[:MOST_RANGED]
+        low, high = (self._standardised(end).astype(float) for end in reach)
+        x = self._standardised(X[own]).astype(float)
+        found = Beyond.fit(low, high, x, self._targets(y[own]).astype(float), weight)
+        if self.expert == "constant":
+            found = found._replace(slope=np.zeros_like(found.slope))
+        self._beyond = tuple(found)
 
     def _fit_scalers(self, X: np.ndarray, y: np.ndarray, rows: Rows) -> None:
         self._fit_scaler(X, rows)

@@ -31,7 +31,7 @@ from .budgets import meet_budgets, warn_of_bits, warn_of_price
 from .candidates import search
 from .fitting import Problem, Replica, Trainer
 from .parameters import CommitteeSettings
-from .table import Rows, Table, distinct, without_outliers
+from .table import Reach, Rows, Table, distinct
 
 # Rows that are asked at once, and those of many experts: bounds the memory of predictions.
 BLOCK, SMALLEST_BLOCK, MANY_EXPERTS = 8192, 128, 64
@@ -91,10 +91,10 @@ class TableLearner(CommitteeSettings):
             raise ValueError("`sample_weight` must hold a weight above zero, but got only zeros.")
         return X, y, weight
 
-    def _rows(self, X: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Rows:
-        """Return the distinct rows to learn from."""
+    def _rows(self, X: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[Rows, Reach]:
+        """Return the distinct rows, and how far those go that are learned from."""
         rows = distinct(X, y, weight)
-        return without_outliers(X, rows) if self.standardise else rows
+        return rows, Reach.find(X, rows) if self.standardise else Reach.endless(X.shape[1])
 
     def _numbers(self, X: Any) -> Float[np.ndarray, "n d"]:
         """Return samples as the numbers that the committee sees."""
