@@ -44,6 +44,7 @@ from .predictive import (
     measure_errors,
     root_mean_square,
 )
+from .stream import Samples, fits
 from .table import MOST_RANGED, Reach, RowNumbers, Rows, Table
 from .table_learner import unscaled
 
@@ -137,23 +138,23 @@ class SpecialistRegressor(RegressorMixin, PredictiveDensity):
         return self
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SpecialistRegressor":
-        """Go on learning from a batch of samples, each seen once; arguments as in `fit`.
+        """Go on learning from a batch of samples, in any order; arguments as in `fit`.
 
-        The first batch sets the scale of inputs and targets. `information_` is that of the last
-        batch.
+        As many earlier samples, of a random sample of up to 4,096 that is kept in memory, are
+        learned from once more. The first batch sets the scale of inputs and targets; where it does
+        not fit what has come since, learning begins anew from what is kept. `information_` is that
+        of the samples of the last call.
         """
         with self._learning():
             first = not hasattr(self, "state_")
             X, y, weight = self._checked(X, y, sample_weight, reset=first, numeric=True)
             y = self._columns(y, reset=first)
-            rows = Rows(np.arange(len(X)), weight)
-            if first:
-                self._noise_mass = None
-                self._fit_scalers(X, y, rows)
+            samples, n_passes = self._next_samples(Samples(X, y, weight))
             # Nothing is left out on line.
             self._beyond: tuple[np.ndarray, ...] | None = None
-            table = self._table(X, self._targets(y), rows)
-            self._fit_batch(table)
+            rows = Rows(np.arange(len(samples.X)), samples.weight)
+            table = self._table(samples.X, self._targets(samples.y), rows)
+            self._fit_batch(table, n_passes)
             self._set_noise(table)
         return self
 
@@ -241,6 +242,15 @@ class SpecialistRegressor(RegressorMixin, PredictiveDensity):
             mass += kept
         self.noise_: np.ndarray = root_mean_square(square, mass) * scale
         self._noise_mass = mass
+
+    def _set_scales(self, samples: Samples) -> None:
+        rows = Rows(np.arange(len(samples.X)), samples.weight)
+        self._noise_mass = None
+        self._fit_scalers(samples.X, samples.y, rows)
+
+    def _is_out_of_scale(self, samples: Samples) -> bool:
+        kept = not self.standardise or fits(self.target_scaler_, samples.y, samples.weight)
+        return not kept or super()._is_out_of_scale(samples)
 
     @property
     def _extension(self) -> Beyond | None:
