@@ -1,5 +1,6 @@
 """Rows farther out than all that experts have learned from: one line goes on from there."""
 
+import copy
 import sqlite3
 
 import numpy as np
@@ -9,6 +10,7 @@ from sklearn.linear_model import LinearRegression
 
 import pinfactory
 from pinfactory import SpecialistRegressor
+from pinfactory.persistence import ModelFileError
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +73,17 @@ def test_a_file_knows_how_answers_go_on(committee, tmp_path):
     far = rows(-200.0, 80.0)
     read = pinfactory.load(tmp_path / "far.pin")
     np.testing.assert_array_equal(read.predict(far), committee.predict(far))
+
+
+@pytest.mark.parametrize(
+    "known", [(np.zeros(2), np.ones(2)), (np.zeros(2), -np.ones(2), np.zeros((1, 2))), "a", 3.0]
+)
+def test_a_file_with_ends_that_cannot_be_is_refused(committee, tmp_path, known):
+    strange = copy.copy(committee)
+    strange._beyond = known
+    strange.save(tmp_path / "strange.pin")
+    with pytest.raises(ModelFileError):
+        pinfactory.load(tmp_path / "strange.pin")
 
 
 def test_what_was_learned_on_line_goes_on_by_itself(bent):

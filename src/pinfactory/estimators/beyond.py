@@ -52,6 +52,6 @@ class Beyond(NamedTuple):
         """Return whether arrays, which may come from a file, fit a regressor."""
         shapes = (n_inputs,), (n_inputs,), (n_targets, n_inputs)
         return all(
-            part.shape == shape and part.dtype == np.float64
+            part.shape == shape and part.dtype == np.float64 and np.isfinite(part).all()
             for part, shape in zip(self, shapes, strict=True)
         ) and bool((self.low <= self.high).all())

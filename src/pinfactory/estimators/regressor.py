@@ -166,7 +166,7 @@ class SpecialistRegressor(RegressorMixin, PredictiveDensity):
         *("target_scaler_", "_one_output", "_log_floor", "_noise_mass", "noise_", "_beyond"),
         *Committee._attributes,
     )
-    _optional_attributes = (*Committee._optional_attributes, "noise_")
+    _optional_attributes = (*Committee._optional_attributes, "noise_", "_beyond")
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -254,7 +254,9 @@ class SpecialistRegressor(RegressorMixin, PredictiveDensity):
 
     @property
     def _extension(self) -> Beyond | None:
-        return None if self._beyond is None else Beyond(*self._beyond)
+        # Files of version 0.2.0 know nothing of it.
+        known = getattr(self, "_beyond", None)
+        return None if known is None else Beyond(*known)
 
     def _set_beyond(self, X: np.ndarray, y: np.ndarray, rows: Rows, reach: Reach) -> None:
         """Remember where experts end, and how one line of all rows goes on."""
