@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pinfactory.estimators.table import RowBatches, Rows, Table, Validation, without_outliers
+from pinfactory.estimators.table import Reach, RowBatches, Rows, Table, Validation
 
 
 def table(n: int) -> Table:
@@ -54,7 +54,8 @@ def test_rows_far_outside_are_left_out_and_no_others():
     x = np.column_stack([random.uniform(-1, 1, 1000), random.random(1000) < 0.01]).astype(float)
     # The middle 95 % of the first column is (−0.95, 0.95); seven times its length beyond is ±14.25.
     x[:2, 0] = 13.5, -15.0
-    kept = without_outliers(x, Rows(np.arange(1000), np.full(1000, 3.0)))
+    rows = Rows(np.arange(1000), np.full(1000, 3.0))
+    kept = Reach.find(x, rows).keep(x, rows)
     np.testing.assert_array_equal(kept.position, [0, *range(2, 1000)])
     np.testing.assert_array_equal(kept.weight, 3.0)
 

@@ -86,3 +86,21 @@ class Widened(Expert):
         answer = self.expert(x, key=key)
         assert isinstance(answer, Gaussian)
         return Gaussian(answer.mean, answer.log_scale + self.log_factor)
+
+
+class Extended(Expert):
+    """An expert that answers within a range, and beyond it goes on by a slope that all share.
+
+    Its mean is f(x̃) + s·(x − x̃), with x̃ the nearest input in the range.
+    """
+
+    expert: Expert | Hierarchy
+    low: Float[Array, "... d"]
+    high: Float[Array, "... d"]
+    slope: Float[Array, "... t d"]
+
+    def __call__(self, x: Float[Array, " d"], *, key: Key[Array, ""] | None = None) -> Gaussian:
+        inside = jnp.clip(x, self.low, self.high)
+        answer = self.expert(inside, key=key)
+        assert isinstance(answer, Gaussian)
+        return Gaussian(answer.mean + self.slope @ (x - inside), answer.log_scale)

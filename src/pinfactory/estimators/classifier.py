@@ -27,6 +27,7 @@ from .committee import Committee
 from .fitting import Judge, Problem
 from .linear_tree import grow
 from .parameters import ATTRIBUTES, PARAMETERS
+from .stream import Samples
 from .table import RowNumbers, Rows, Table
 
 Routing = Literal["mixture", "best", "sampled"]
@@ -112,7 +113,8 @@ class SpecialistClassifier(ClassifierMixin, Committee):
             if not warm:
                 self.classes_ = classes
             codes = self._codes(y, weight)
-            rows = self._rows(X, codes, self._class_weighted(y, codes, weight))
+            everything, reach = self._rows(X, codes, self._class_weighted(y, codes, weight))
+            rows = reach.keep(X, everything)
             if not warm:
                 self._fit_scaler(X, rows)
             table = self._table(X, codes.astype(np.int32), rows)
@@ -124,9 +126,12 @@ class SpecialistClassifier(ClassifierMixin, Committee):
     def partial_fit(
         self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
     ) -> "SpecialistClassifier":
-        """Go on learning from a batch of samples, each seen once.
+        """Go on learning from a batch of samples, in any order.
 
-        The first batch sets the scale of the inputs. `information_` is that of the last batch.
+        As many earlier samples, of a random sample of up to 4,096 that is kept in memory, are
+        learned from once more. The first batch sets the scale of the inputs; where it does not fit
+        what has come since, learning begins anew from what is kept. `information_` is that of the
+        samples of the last call.
 
         Parameters
         ----------
@@ -158,10 +163,10 @@ class SpecialistClassifier(ClassifierMixin, Committee):
                     "frequent the classes will be, but got 'balanced'."
                 )
             codes = self._codes(y, weight)
-            rows = Rows(np.arange(len(X)), self._class_weighted(y, codes, weight))
-            if first:
-                self._fit_scaler(X, rows)
-            self._fit_batch(self._table(X, codes.astype(np.int32), rows))
+            batch = Samples(X, codes.astype(np.int32), self._class_weighted(y, codes, weight))
+            samples, n_passes = self._next_samples(batch)
+            rows = Rows(np.arange(len(samples.X)), samples.weight)
+            self._fit_batch(self._table(samples.X, samples.y, rows), n_passes)
         return self
 
     def predict_proba(self, X: Any, *, routing: Routing = "mixture") -> np.ndarray:
@@ -224,6 +229,9 @@ class SpecialistClassifier(ClassifierMixin, Committee):
                 f"`y` must hold labels among {self.classes_.tolist()}, but got {strange.tolist()}."
             )
         return np.where(known, codes, 0)
+
+    def _set_scales(self, samples: Samples) -> None:
+        self._fit_scaler(samples.X, Rows(np.arange(len(samples.X)), samples.weight))
 
     def _class_weighted(self, y: np.ndarray, codes: np.ndarray, weight: np.ndarray) -> np.ndarray:
         """Return the weights of samples times those of their classes."""

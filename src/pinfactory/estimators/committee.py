@@ -20,6 +20,7 @@ from pinfactory.core.compiling import compiled, library_settings
 from pinfactory.core.hierarchy import Decision, Hierarchy
 from pinfactory.tables import Rules
 
+from .beyond import Beyond
 from .table_learner import Inputs, TableLearner, select
 
 # With fewer effective experts than this a division of labour has collapsed.
@@ -37,6 +38,11 @@ class Committee(TableLearner):
     @abstractmethod
     def _measured_targets(self, y: np.ndarray) -> np.ndarray:
         """Return class codes, or a column for each target."""
+
+    @property
+    def _extension(self) -> Beyond | None:
+        """How answers go on beyond all rows that experts learned from, if not as they do there."""
+        return None
 
     @property
     def verdict_(self) -> str:

@@ -315,9 +315,9 @@ class Trainer:
         return Fit(_averaged(run.state), np.asarray(scores), trained)
 
     def fit_batch(
-        self, table: Table, replica: Replica, known: State | None, n_iter: int
+        self, table: Table, replica: Replica, known: State | None, n_iter: int, n_passes: int
     ) -> Trained[State]:
-        """Go on learning, seeing each row once."""
+        """Go on learning, seeing each row so many times."""
         batch_size = self.batch_size(len(table.x))
         epochs = Epochs(len(table.x), batch_size)
         state = self.start([replica])[0] if known is None else self.proceed(known, replica)
@@ -330,7 +330,7 @@ class Trainer:
             # The first epoch of these rows, whatever was seen before.
             return epochs(seeds, start - n_iter, n_steps)
 
-        steps = n_iter - (-len(table.x) // batch_size)
+        steps = n_iter - n_passes * (-len(table.x) // batch_size)
         data = table.padded()
         return self.train(self.learner, run, data, batches=batches, steps=steps, chunk=CHUNK)
 

@@ -137,8 +137,7 @@ def to_onnx(committee: Committee, path: str | Path) -> None:
         )
     x = graph.standardised(committee, "x")
     _shares(graph, committee, hierarchy, x)
-    answers = _answers(graph, hierarchy, x)
-    outputs = _predictions(graph, committee, answers)
+    outputs = _predictions(graph, committee, hierarchy, x)
     n_inputs, n_experts = len(committee.scaler_.mean_), len(hierarchy.available)
     outputs |= {"responsibilities": ("float", ["rows", n_experts]), "bits": ("float", ["rows"])}
     made = helper.make_graph(
@@ -189,8 +188,15 @@ def _answers(graph: Graph, hierarchy: Hierarchy, x: str) -> str:
     return graph.node("Transpose", graph.network(experts.network, rows), perm=[1, 0, 2])
 
 
-def _predictions(graph: Graph, committee: Committee, answers: str) -> dict[str, Any]:
+def _predictions(
+    graph: Graph, committee: Committee, hierarchy: Hierarchy, x: str
+) -> dict[str, Any]:
     """Add the joint answer; return types and shapes of the outputs."""
+    inside, beyond = x, committee._extension
+    if beyond is not None:
+        low, high = (end.astype(np.float32) for end in beyond[:2])
+        inside = graph.binary("Max", graph.binary("Min", x, high), low)
+    answers = _answers(graph, hierarchy, inside)
     share = graph.node("Unsqueeze", "responsibilities", graph.constant(np.array([1])))
     if is_classifier(committee):
         return _classes(graph, committee, share, answers)
@@ -200,6 +206,10 @@ def _predictions(graph: Graph, committee: Committee, answers: str) -> dict[str, 
     first = [graph.constant(np.array([i])) for i in (0, n_targets, 2)]
     mean = graph.node("MatMul", share, graph.node("Slice", answers, *first))
     mean = graph.node("Squeeze", mean, graph.constant(np.array([1])))
+    if beyond is not None:
+        outside = graph.node("Sub", x, inside)
+        more = graph.binary("MatMul", outside, beyond.slope.T.astype(np.float32))
+        mean = graph.node("Add", mean, more)
     mean = graph.binary("Mul", graph.cast(mean, np.float64), target.scale_.astype(np.float64))
     mean = graph.binary("Add", mean, target.mean_.astype(np.float64))
     if committee._one_output:

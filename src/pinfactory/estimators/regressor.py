@@ -21,6 +21,7 @@ from pinfactory.core.gaussian_experts import (
     WIDEST,
     Calibrated,
     ConstantNoiseExpert,
+    Extended,
     Widened,
     gaussian,
 )
@@ -28,6 +29,7 @@ from pinfactory.core.hierarchy import Expert, FamilyExpert, Hierarchy
 from pinfactory.core.learning import State
 from pinfactory.persistence import register
 
+from .beyond import Beyond
 from .committee import Committee
 from .fitting import Judge, Problem
 from .linear_tree import grow
@@ -42,7 +44,8 @@ from .predictive import (
     measure_errors,
     root_mean_square,
 )
-from .table import RowNumbers, Rows, Table
+from .stream import Samples, fits
+from .table import MOST_RANGED, Reach, RowNumbers, Rows, Table
 from .table_learner import unscaled
 
 
@@ -122,9 +125,11 @@ class SpecialistRegressor(RegressorMixin, PredictiveDensity):
             X, y, weight = self._checked(X, y, sample_weight, reset=not warm, numeric=True)
             y = self._columns(y, reset=not warm)
             self._noise_mass: np.ndarray | None = None
-            rows = self._rows(X, y, weight)
+            everything, reach = self._rows(X, y, weight)
+            rows = reach.keep(X, everything)
             if not warm:
                 self._fit_scalers(X, y, rows)
+            self._set_beyond(X, y, everything, reach)
             table = self._table(X, self._targets(y), rows)
             self._fit_table(table, callbacks=callbacks, checkpoint=checkpoint)
             self._set_noise(table)
@@ -133,21 +138,23 @@ class SpecialistRegressor(RegressorMixin, PredictiveDensity):
         return self
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SpecialistRegressor":
-        """Go on learning from a batch of samples, each seen once; arguments as in `fit`.
+        """Go on learning from a batch of samples, in any order; arguments as in `fit`.
 
-        The first batch sets the scale of inputs and targets. `information_` is that of the last
-        batch.
+        As many earlier samples, of a random sample of up to 4,096 that is kept in memory, are
+        learned from once more. The first batch sets the scale of inputs and targets; where it does
+        not fit what has come since, learning begins anew from what is kept. `information_` is that
+        of the samples of the last call.
         """
         with self._learning():
             first = not hasattr(self, "state_")
             X, y, weight = self._checked(X, y, sample_weight, reset=first, numeric=True)
             y = self._columns(y, reset=first)
-            rows = Rows(np.arange(len(X)), weight)
-            if first:
-                self._noise_mass = None
-                self._fit_scalers(X, y, rows)
-            table = self._table(X, self._targets(y), rows)
-            self._fit_batch(table)
+            samples, n_passes = self._next_samples(Samples(X, y, weight))
+            # Nothing is left out on line.
+            self._beyond: tuple[np.ndarray, ...] | None = None
+            rows = Rows(np.arange(len(samples.X)), samples.weight)
+            table = self._table(samples.X, self._targets(samples.y), rows)
+            self._fit_batch(table, n_passes)
             self._set_noise(table)
         return self
 
@@ -156,10 +163,10 @@ class SpecialistRegressor(RegressorMixin, PredictiveDensity):
     # A uniform prior is for a finite set of answers.
     prior = "running"
     _attributes = (
-        *("target_scaler_", "_one_output", "_log_floor", "_noise_mass", "noise_"),
+        *("target_scaler_", "_one_output", "_log_floor", "_noise_mass", "noise_", "_beyond"),
         *Committee._attributes,
     )
-    _optional_attributes = (*Committee._optional_attributes, "noise_")
+    _optional_attributes = (*Committee._optional_attributes, "noise_", "_beyond")
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -169,7 +176,10 @@ class SpecialistRegressor(RegressorMixin, PredictiveDensity):
     def _untrained(self) -> State[Hierarchy]:
         if self._noise_mass is not None and not hasattr(self, "noise_"):
             raise ValueError("what a regressor knows of its noise must come with `noise_`.")
-        return super()._untrained()
+        untrained, n_targets = super()._untrained(), len(self.target_scaler_.mean_)
+        if self._extension and not self._extension.is_possible(self._n_inputs, n_targets):
+            raise ValueError("ends of the inputs and slopes beyond must fit inputs and targets.")
+        return untrained
 
     def _measured_targets(self, y: np.ndarray) -> np.ndarray:
         return self._columns(y, reset=False)
@@ -197,6 +207,14 @@ class SpecialistRegressor(RegressorMixin, PredictiveDensity):
 
     def _hierarchy(self) -> Hierarchy:
         hierarchy = self.state_.model
+        if (beyond := self._extension) is not None:
+            # The same for all experts.
+            parts = [
+                jnp.asarray(np.broadcast_to(part, (*hierarchy.sizes, *part.shape)), jnp.float32)
+                for part in beyond
+            ]
+            extended = Extended(hierarchy.last_experts, *parts)
+            hierarchy = eqx.tree_at(lambda h: h.last_experts, hierarchy, extended)
         if self.utility == "student_t":
             wider = Widened(hierarchy.last_experts, math.log(T_DEVIATION))
             return eqx.tree_at(lambda h: h.last_experts, hierarchy, wider)
@@ -224,6 +242,32 @@ class SpecialistRegressor(RegressorMixin, PredictiveDensity):
             mass += kept
         self.noise_: np.ndarray = root_mean_square(square, mass) * scale
         self._noise_mass = mass
+
+    def _set_scales(self, samples: Samples) -> None:
+        rows = Rows(np.arange(len(samples.X)), samples.weight)
+        self._noise_mass = None
+        self._fit_scalers(samples.X, samples.y, rows)
+
+    def _is_out_of_scale(self, samples: Samples) -> bool:
+        kept = not self.standardise or fits(self.target_scaler_, samples.y, samples.weight)
+        return not kept or super()._is_out_of_scale(samples)
+
+    @property
+    def _extension(self) -> Beyond | None:
+        # Files of version 0.2.0 know nothing of it.
+        known = getattr(self, "_beyond", None)
+        return None if known is None else Beyond(*known)
+
+    def _set_beyond(self, X: np.ndarray, y: np.ndarray, rows: Rows, reach: Reach) -> None:
+        """Remember where experts end, and how one line of all rows goes on."""
+        # Rows come in the order of a hash: the first of them are a random sample.
+        own, weight = rows.position[:MOST_RANGED], rows.weight[:MOST_RANGED]
+        low, high = (self._standardised(end).astype(float) for end in reach)
+        x = self._standardised(X[own]).astype(float)
+        found = Beyond.fit(low, high, x, self._targets(y[own]).astype(float), weight)
+        if self.expert == "constant":
+            found = found._replace(slope=np.zeros_like(found.slope))
+        self._beyond = tuple(found)
 
     def _fit_scalers(self, X: np.ndarray, y: np.ndarray, rows: Rows) -> None:
         self._fit_scaler(X, rows)

@@ -175,15 +175,19 @@ def attribute(committee: Committee, X: Any) -> Attributions:
     encoding, x = encoding_of(committee), committee._standardised(numbers).astype(float)
     weight, bias = standard_answers(committee)
     share = committee._ask_numbers(select_asked, numbers)
+    inside, outside, slope = x, np.zeros_like(x), np.zeros(weight.shape[1:])
     if is_classifier(committee):
         share = np.eye(share.shape[1])[share.argmax(axis=1)]
     else:
         target = committee.target_scaler_
         weight = weight * target.scale_[:, None]
         bias = bias * target.scale_ + target.mean_
+        if (beyond := committee._extension) is not None:
+            (inside, outside), slope = beyond.divide(x), beyond.slope * target.scale_[:, None]
     used = [i for i, column in enumerate(encoding.columns) if encoding.places(i)]
     values = [
-        np.einsum("nm,mod,nd->no", share, weight[:, :, p], x[:, p])
+        np.einsum("nm,mod,nd->no", share, weight[:, :, p], inside[:, p])
+        + outside[:, p] @ slope[:, p].T
         for p in map(encoding.places, used)
     ]
     stacked, base = np.stack(values, axis=1), share @ bias

@@ -8,6 +8,7 @@ from pinfactory.tables import MISSING, OTHER, Column, Encoding
 
 from .committee import Committee
 from .explain import encoding_of, standard_answers
+from .table_learner import FARTHEST
 
 # Beyond this a logistic function is 0 or 1, and its exponential may be too large for a database.
 FARTHEST_GATE = 50.0
@@ -66,8 +67,10 @@ def _steps(
     ]
     gates = zip(np.asarray(tree.weight, float), np.asarray(tree.bias, float), strict=True)
     arguments = {f"a{i}": _line(w, b, seen) for i, (w, b) in enumerate(gates)}
-    arguments |= {
-        f"y{m}_{o}": _line(weight[m, o], bias[m, o], list(inputs))
+    ends, beyond = _ends(committee, list(inputs))
+    inside = [name if f"c{i}" not in ends else f"c{i}" for i, name in enumerate(inputs)]
+    arguments |= beyond | {
+        f"y{m}_{o}": _line(weight[m, o], bias[m, o], inside)
         for m in free
         for o in range(weight.shape[1])
     }
@@ -77,7 +80,18 @@ def _steps(
     }
     paths = {f"q{m}": _path(np.asarray(tree.path)[m]) for m in free}
     total = " + ".join(paths)
-    return [inputs, arguments, sides, paths, {f"p{m}": f"q{m} / ({total})" for m in free}]
+    shares = {f"p{m}": f"q{m} / ({total})" for m in free}
+    return [inputs, *([ends] if ends else []), arguments, sides, paths, shares]
+
+
+def _ends(committee: Committee, names: list[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return inputs no farther than their ends, and what is added beyond to every output."""
+    if (known := committee._extension) is None:
+        return {}, {}
+    ending = np.flatnonzero(known.low > -FARTHEST).tolist()
+    ends = {f"c{i}": _clip(names[i], known.high[i], known.low[i]) for i in ending}
+    outside = [f"({names[i]} - c{i})" for i in ending]
+    return ends, {f"e{o}": _line(s[ending], 0.0, outside) for o, s in enumerate(known.slope)}
 
 
 def _answers(committee: Committee, free: list[int]) -> str:
@@ -86,7 +100,8 @@ def _answers(committee: Committee, free: list[int]) -> str:
     if not is_classifier(committee):
         target = committee.target_scaler_
         for o, (mean, scale) in enumerate(zip(target.mean_, target.scale_, strict=True)):
-            total = " + ".join(f"p{m} * y{m}_{o}" for m in free)
+            own = [f"p{m} * y{m}_{o}" for m in free]
+            total = " + ".join([*own, f"e{o}"] if committee._extension is not None else own)
             name = "prediction" if len(target.mean_) == 1 else f"prediction {o}"
             found.append(f'{_number(mean)} + {_number(scale)} * ({total}) AS "{name}"')
         return ", ".join(found)
@@ -140,9 +155,11 @@ def _line(weight: np.ndarray, bias: float, names: list[str]) -> str:
     return " + ".join([_number(bias), *terms])
 
 
-def _clip(text: str, most: float) -> str:
-    low = f"WHEN {text} < -{most} THEN -{most}"
-    return f"CASE WHEN {text} > {most} THEN {most} {low} ELSE {text} END"
+def _clip(text: str, high: float, low: float | None = None) -> str:
+    """Return a number no farther than two ends, by default as far on either side."""
+    ends = [_number(end) for end in (high, -high if low is None else low)]
+    above, below = f"{text} > {ends[0]} THEN {ends[0]}", f"{text} < {ends[1]} THEN {ends[1]}"
+    return f"CASE WHEN {above} WHEN {below} ELSE {text} END"
 
 
 def _number(value: float) -> str:

@@ -47,28 +47,46 @@ def distinct(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Rows:
     return Rows(kept[first], total)
 
 
-def without_outliers(x: Float[np.ndarray, "n d"], rows: Rows) -> Rows:
-    """Return the rows without those that are far outside of all others.
+class Reach(NamedTuple):
+    """How far each column goes; rows beyond are far outside of all others."""
 
-    A column's range is that of the middle 95 % of its rows and seven times its length on either
-    side: 29 deviations of a normal distribution, but hardly beyond the tails of counts and incomes.
-    The pull of a row on a regression grows with the square of its distance, so that a few rows
-    beyond would undo what all others say. Columns whose middle is one value, such as indicators of
-    rare categories, have no range.
-    """
-    sample, weight = rows.position[:MOST_RANGED], rows.weight[:MOST_RANGED]
-    low, high = np.quantile(
-        x[sample], (0.025, 0.975), axis=0, weights=weight, method="inverted_cdf"
-    )
-    ranged = np.flatnonzero(high > low)
-    reach = 7.0 * (high - low)
-    low, high = (low - reach)[ranged], (high + reach)[ranged]
-    inside = []
-    for part in rows.parts():
-        values = x[np.ix_(part.position, ranged)]
-        inside.append(((values >= low) & (values <= high)).all(axis=1))
-    kept = np.concatenate(inside)
-    return Rows(rows.position[kept], rows.weight[kept])
+    low: Float[np.ndarray, " d"]
+    high: Float[np.ndarray, " d"]
+
+    @classmethod
+    def find(cls, x: Float[np.ndarray, "n d"], rows: Rows) -> "Reach":
+        """Return the range of the middle 95 % of rows and seven times its length on either side.
+
+        That is 29 deviations of a normal distribution, but hardly beyond the tails of counts and
+        incomes. Columns whose middle is one value, such as indicators of rare categories, have no
+        end.
+        """
+        sample, weight = rows.position[:MOST_RANGED], rows.weight[:MOST_RANGED]
+        low, high = np.quantile(
+            x[sample], (0.025, 0.975), axis=0, weights=weight, method="inverted_cdf"
+        )
+        reach = np.where(high > low, 7.0 * (high - low), np.inf)
+        return cls(low - reach, high + reach)
+
+    @classmethod
+    def endless(cls, n_columns: int) -> "Reach":
+        """Return a reach that no row is beyond."""
+        return cls(np.full(n_columns, -np.inf), np.full(n_columns, np.inf))
+
+    def keep(self, x: Float[np.ndarray, "n d"], rows: Rows) -> Rows:
+        """Return the rows within reach.
+
+        The pull of a row on a regression grows with the square of its distance, so that a few rows
+        beyond would undo what all others say.
+        """
+        ending = np.flatnonzero(np.isfinite(self.low))
+        low, high = self.low[ending], self.high[ending]
+        inside = []
+        for part in rows.parts():
+            values = x[np.ix_(part.position, ending)]
+            inside.append(((values >= low) & (values <= high)).all(axis=1))
+        kept = np.concatenate(inside)
+        return Rows(rows.position[kept], rows.weight[kept])
 
 
 class Table(NamedTuple):

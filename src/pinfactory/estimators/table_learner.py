@@ -31,7 +31,8 @@ from .budgets import meet_budgets, warn_of_bits, warn_of_price
 from .candidates import search
 from .fitting import Problem, Replica, Trainer
 from .parameters import CommitteeSettings
-from .table import Rows, Table, distinct, without_outliers
+from .stream import Samples, Stream, fits
+from .table import Reach, Rows, Table, distinct
 
 # Rows that are asked at once, and those of many experts: bounds the memory of predictions.
 BLOCK, SMALLEST_BLOCK, MANY_EXPERTS = 8192, 128, 64
@@ -39,6 +40,8 @@ BLOCK, SMALLEST_BLOCK, MANY_EXPERTS = 8192, 128, 64
 MONTE_CARLO_ROWS = 512
 # Farther than this from the mean, in deviations, is as good as infinite: squares stay finite.
 FARTHEST = 1e9
+# The most passes over the rows that are kept of a stream, when all begins anew.
+MOST_PASSES = 20
 # So many rows tell the information of a stage to a percent.
 BUDGET_ROWS = 16_384
 
@@ -91,10 +94,10 @@ class TableLearner(CommitteeSettings):
             raise ValueError("`sample_weight` must hold a weight above zero, but got only zeros.")
         return X, y, weight
 
-    def _rows(self, X: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Rows:
-        """Return the distinct rows to learn from."""
+    def _rows(self, X: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[Rows, Reach]:
+        """Return the distinct rows, and how far those go that are learned from."""
         rows = distinct(X, y, weight)
-        return without_outliers(X, rows) if self.standardise else rows
+        return rows, Reach.find(X, rows) if self.standardise else Reach.endless(X.shape[1])
 
     def _numbers(self, X: Any) -> Float[np.ndarray, "n d"]:
         """Return samples as the numbers that the committee sees."""
@@ -168,6 +171,7 @@ class TableLearner(CommitteeSettings):
         identity = {"data": fingerprint(*table)} if training["checkpoint"] else None
         trainer, resources = self._trainer(identity=identity, **training), self._resources()
         self._set_n_experts(warm)
+        self.__dict__.pop("_stream", None)
         if self.n_experts_ > 1 and self._is_likely() and self._objective() == "free_energy":
             warn_of_price(resources[0])
         seeds = random.randint(2**31 - 1, size=n_init)
@@ -208,14 +212,43 @@ class TableLearner(CommitteeSettings):
         # Of several levels, the first is put in order.
         return order_by_share(state, share.reshape(len(state.model.available), -1).sum(axis=1))
 
-    def _fit_batch(self, table: Table) -> None:
-        """Go on learning, seeing each row once."""
+    def _next_samples(self, batch: Samples) -> tuple[Samples, int]:
+        """Return a batch with rows of earlier ones, and how often all of them are to be seen.
+
+        As many earlier rows as new ones are learned from once more. Where what has come so far is
+        not of the size of the first batch, all begins anew in units that fit, with all rows that
+        are kept and as many steps as were taken before.
+        """
+        known, stream = hasattr(self, "state_"), getattr(self, "_stream", None)
+        if stream is None:
+            stream = self._stream = Stream(batch, complete=not known)
+        earlier, drawn = stream.kept, stream.draw(len(batch.X))
+        stream.add(batch)
+        if known and not (stream.complete and self._is_out_of_scale(stream.kept)):
+            return batch.join(drawn), 1
+        samples, n_passes = batch.join(earlier), 1
+        if known:
+            del self.state_
+            wanted = self.n_iter_ * self._trainer().batch_size(len(samples.X)) / len(samples.X)
+            n_passes = min(math.ceil(wanted), MOST_PASSES)
+        self._set_scales(samples)
+        return samples, n_passes
+
+    @abstractmethod
+    def _set_scales(self, samples: Samples) -> None:
+        """Take the units in which inputs and targets are learned from these samples."""
+
+    def _is_out_of_scale(self, samples: Samples) -> bool:
+        return self.standardise and not fits(self.scaler_, samples.X, samples.weight)
+
+    def _fit_batch(self, table: Table, n_passes: int) -> None:
+        """Go on learning, seeing each row so many times."""
         known = getattr(self, "state_", None)
         self._set_n_experts(known)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         replica = Replica(seed, self.n_experts_, *self._resources())
         self.gain_, n_iter = None, 0 if known is None else self.n_iter_
-        trained = self._trainer().fit_batch(table, replica, known, n_iter)
+        trained = self._trainer().fit_batch(table, replica, known, n_iter, n_passes)
         self.state_, self.n_iter_ = pick(trained.run.state, 0), int(trained.run.step)
         self._measure(table)
 

@@ -6,13 +6,15 @@ from typing import Any
 from . import real_tables
 from ._peers import installed
 from ._public_tables import OTHERS
-from .real_tables import REQUIRES, draw, measures, pieces
+from .real_tables import REQUIRES, draw, measures
+from .real_tables import comparisons as pieces
 
 TITLE = "Committees on tables that nothing was chosen on"
 ABOUT = """
 The same as on the tables on which the defaults of committees were chosen, and in the same way, on
 others. They were picked from the same packages by their names and sizes before anything was fitted
-to them, and no table was taken out again (but `Hedonic`, which is `Boston` once more).
+to them, and no table was taken out again (but `Hedonic`, which is `Boston` once more). How steady
+committees are is not asked again.
 """
 METHODS = tuple(name for name in real_tables.METHODS if name != "16 mlp experts")
 

@@ -77,14 +77,20 @@ class Settings:
 
 def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:
     """Return one piece for every table, method and split, and one for how steady each table is."""
-    found: dict[str, Callable[[], Any]] = {
+    steady = settings.tables if STEADY in settings.methods else ()
+    return comparisons(settings) | {
+        f"{table}, steadiness": partial(_steadiness, table) for table in steady
+    }
+
+
+def comparisons(settings: Settings) -> dict[str, Callable[[], Any]]:
+    """Return one piece for every table, method and split."""
+    return {
         f"{table}, {method}, split {seed}": partial(_run, table, method, seed)
         for seed in range(settings.seeds)
         for table in settings.tables
         for method in settings.methods
     }
-    steady = settings.tables if STEADY in settings.methods else ()
-    return found | {f"{table}, steadiness": partial(_steadiness, table) for table in steady}
 
 
 def _run(table: str, method: str, seed: int) -> dict[str, Any]:

@@ -1,0 +1,94 @@
+"""Rows farther out than all that experts have learned from: one line goes on from there."""
+
+import copy
+import sqlite3
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import LinearRegression
+
+import pinfactory
+from pinfactory import SpecialistRegressor
+from pinfactory.persistence import ModelFileError
+
+
+@pytest.fixture(scope="module")
+def bent() -> pd.DataFrame:
+    """|x| with noise, another column without effect, and rows 60 deviations out that say 40."""
+    random = np.random.default_rng(0)
+    x, other = random.normal(size=(2, 400))
+    y = np.abs(x) + random.normal(0, 0.1, 400)
+    far = pd.DataFrame({"x": [60.0, 62.0, 64.0], "other": 0.0, "y": 40.0})
+    return pd.concat([pd.DataFrame({"x": x, "other": other, "y": y}), far], ignore_index=True)
+
+
+@pytest.fixture(scope="module")
+def committee(bent):
+    return SpecialistRegressor(n_experts=3, random_state=0).fit(bent[["x", "other"]], bent["y"])
+
+
+def rows(*values: float) -> pd.DataFrame:
+    return pd.DataFrame({"x": values, "other": np.zeros(len(values))})
+
+
+def test_beyond_the_data_answers_change_as_those_of_one_line_of_all_rows(committee, bent):
+    line = LinearRegression().fit(bent[["x", "other"]], bent["y"])
+    answers = committee.predict(rows(-200.0, -100.0, 100.0, 200.0))
+    np.testing.assert_allclose(np.diff(answers)[[0, 2]] / 100, line.coef_[0], rtol=0.01)
+    # Within the data every expert has a slope of its own.
+    np.testing.assert_allclose(committee.predict(rows(-2.0, 2.0)), 2.0, atol=0.2)
+
+
+def test_rows_that_were_not_learned_from_are_answered_no_worse_than_by_one_line(committee, bent):
+    x, y = bent[["x", "other"]], bent["y"]
+    near = bent["x"].abs() < 10
+    own = LinearRegression().fit(x[near], y[near])
+    errors = [np.abs(model.predict(x[~near]) - y[~near]).max() for model in (committee, own)]
+    assert errors[0] < errors[1]
+
+
+def test_a_straight_line_goes_on_however_far_a_row_is():
+    random = np.random.default_rng(0)
+    x = random.normal(size=(300, 2))
+    y = x @ [3.0, -1.0] + random.normal(0, 0.1, 300)
+    far = np.asarray([[46.0, 0.0], [0.0, -300.0]])
+    answers = SpecialistRegressor(n_experts=4, random_state=0).fit(x, y).predict(far)
+    np.testing.assert_allclose(answers, [138.0, 300.0], rtol=0.02)
+
+
+def test_explanations_and_queries_say_the_same_of_rows_far_away(committee):
+    far = rows(-200.0, 0.5, 80.0)
+    answers = committee.predict(far)
+    found = committee.attributions(far)
+    np.testing.assert_allclose(found.base_values + found.values.sum(axis=1), answers, rtol=1e-4)
+    with sqlite3.connect(":memory:") as connection:
+        far.to_sql("far", connection, index=False)
+        told = pd.read_sql_query(committee.to_sql("far"), connection)
+    np.testing.assert_allclose(told["prediction"], answers, rtol=1e-4)
+
+
+def test_a_file_knows_how_answers_go_on(committee, tmp_path):
+    committee.save(tmp_path / "far.pin")
+    far = rows(-200.0, 80.0)
+    read = pinfactory.load(tmp_path / "far.pin")
+    np.testing.assert_array_equal(read.predict(far), committee.predict(far))
+
+
+@pytest.mark.parametrize(
+    "known", [(np.zeros(2), np.ones(2)), (np.zeros(2), -np.ones(2), np.zeros((1, 2))), "a", 3.0]
+)
+def test_a_file_with_ends_that_cannot_be_is_refused(committee, tmp_path, known):
+    strange = copy.copy(committee)
+    strange._beyond = known
+    strange.save(tmp_path / "strange.pin")
+    with pytest.raises(ModelFileError):
+        pinfactory.load(tmp_path / "strange.pin")
+
+
+def test_what_was_learned_on_line_goes_on_by_itself(bent):
+    near = bent[bent["x"].abs() < 10].to_numpy()
+    model = SpecialistRegressor(n_experts=1, expert="linear", random_state=0)
+    model.fit(near[:, :2], near[:, 2]).partial_fit(near[:, :2], near[:, 2])
+    slopes = np.diff(model.predict(np.asarray([[-1.0, 0.0], [0.0, 0.0], [1e3, 0.0]]))) / [1, 1e3]
+    np.testing.assert_allclose(*slopes, atol=1e-4)
