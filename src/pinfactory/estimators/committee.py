@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from pinfactory import settings as check
 from pinfactory.core.batches import padded, padded_length
-from pinfactory.core.compiling import compiled, library_settings
+from pinfactory.core.compiling import compiled, compiled_with_kernels, library_settings
 from pinfactory.core.hierarchy import Decision, Hierarchy
 from pinfactory.tables import Rules
 
@@ -249,14 +249,14 @@ def decide(hierarchy: Hierarchy, x: Inputs) -> Decision:
     return Decision((jax.vmap(hierarchy.select_asked)(x),), jax.vmap(everyone)(x).answers)
 
 
-@compiled
+@compiled_with_kernels
 def ask_best(hierarchy: Hierarchy, x: Inputs) -> PyTree[Array]:
     """Return the answer of the most responsible expert; the others are not asked."""
 
-    def one(x: Array) -> PyTree[Array]:
-        return hierarchy.last_expert(hierarchy.best(x))(x)
+    def one(m: Array, x: Array) -> PyTree[Array]:
+        return hierarchy.last_expert(m)(x)
 
-    return jax.vmap(one)(x)
+    return jax.vmap(one)(hierarchy.best(x), x)
 
 
 @compiled
