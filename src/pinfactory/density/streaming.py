@@ -169,16 +169,26 @@ def _lower(n_wanted: int, a: Lowest, b: Lowest) -> Lowest:
     return Lowest([codes[kept]], [exact[kept]], [counts[: len(kept)]], [columns[:, kept]])
 
 
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    """Join parts along their last axis, in little more room than they take: each is given up."""
+    first = parts[0]
+    shape = (*first.shape[:-1], sum(part.shape[-1] for part in parts))
+    found, begin = np.empty(shape, first.dtype), 0
+    while parts:
+        part = parts.pop(0)
+        found[..., begin : begin + part.shape[-1]] = part
+        begin += part.shape[-1]
+    return found
+
+
 def _in_order(lowest: Lowest) -> Ordered:
-    """Put the parts together; equal rows become one."""
-    columns = np.concatenate(lowest.columns, axis=1)
-    lowest.columns.clear()
-    codes, counts = np.concatenate(lowest.codes), np.concatenate(lowest.counts)
+    """Put the parts together, which are then gone; equal rows become one."""
+    codes, exact, counts, columns = map(_joined, lowest)
     place = np.argsort(codes, kind="stable")
     ordered = codes[place]
     if not (ordered[1:] == ordered[:-1]).any():
         return Ordered(columns, place, counts[place])
-    exact = np.concatenate(lowest.exact)
+    del ordered
     place = np.lexsort((exact, codes))
     same = (codes[place][1:] == codes[place][:-1]) & (exact[place][1:] == exact[place][:-1])
     begins = np.flatnonzero(np.concatenate([[True], ~same]))
