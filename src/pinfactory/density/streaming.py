@@ -73,10 +73,9 @@ class Ordered(NamedTuple):
     place: np.ndarray
     counts: np.ndarray
 
-    def samples(self) -> Samples:
-        """Bring them to the device."""
-        blocks = in_blocks(len(self.columns), self.counts, lambda k: self.columns[:, self.place[k]])
-        return Samples(Blocks(*jax.device_put(blocks[:2])), blocks[2])
+    def blocks(self) -> tuple[np.ndarray, np.ndarray, int]:
+        """Return them in canonical order: blocks, weights, and how many blocks there are."""
+        return in_blocks(len(self.columns), self.counts, lambda k: self.columns[:, self.place[k]])
 
 
 def stream(
@@ -100,7 +99,9 @@ def stream(
         # As many as one of the parts that the data are searched in, which grow by this factor.
         kept = max(GROWTH**k for k in range(30) if GROWTH**k <= max(kept, 1))
     rows, complete = first.rows(partial(_whitened, whitening), kept * BLOCK)
-    samples = rows.samples()
+    blocks = rows.blocks()
+    del rows  # before the device has a copy of its own
+    samples = Samples(Blocks(*jax.device_put(blocks[:2])), blocks[2])
     if complete:
         return whitening, samples, float(n)
     return whitening, StreamedSamples(samples, n_blocks, n, whitening, chunks), float(n)
