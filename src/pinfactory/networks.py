@@ -13,7 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Int, Key
 
 from pinfactory.core.hierarchy import nth_key
 
@@ -84,6 +84,63 @@ def limited(network: Network) -> Network:
     """Return the network behind `limit`."""
     layers = network.layers if isinstance(network, eqx.nn.Sequential) else (network,)
     return eqx.nn.Sequential([eqx.nn.Lambda(limit), *layers])
+
+
+class SoftTree(eqx.Module):
+    """A selector that is a binary tree of gates: logit m is the log-probability of the path to m.
+
+    Every gate sends an input to one side with probability σ(w·x + b). The gates of a hierarchical
+    mixture of experts (Jordan & Jacobs 1994).
+
+    Attributes
+    ----------
+    weight, bias
+        The gates.
+    path
+        Where the way to each leaf passes a gate on its side w·x + b > 0 (1), on the other side
+        (−1), or not at all (0).
+    """
+
+    weight: Float[Array, "gates d"]
+    bias: Float[Array, " gates"]
+    path: Int[Array, "leaves gates"]
+
+    @classmethod
+    def random(cls, inputs: int, outputs: int, *, key: Key[Array, ""]) -> "SoftTree":
+        """Return a balanced tree with random gates."""
+        gates = linear(inputs, max(outputs - 1, 1), key=key)
+        assert isinstance(gates, eqx.nn.Linear)
+        assert gates.bias is not None
+        # Leaf n is split off the leaf that came as many before it as there were at that depth.
+        parents = [n - 2 ** (n.bit_length() - 1) for n in range(1, outputs)]
+        return cls(4.0 * gates.weight, gates.bias, jax.device_put(split_paths(parents, outputs)))
+
+    def __call__(self, x: Float[Array, " d"], *, key: Any = None) -> Float[Array, " leaves"]:
+        gate = self.weight @ limit(x) + self.bias
+        one, other = jax.nn.log_sigmoid(gate), jax.nn.log_sigmoid(-gate)
+        return (self.path > 0).astype(gate.dtype) @ one + (self.path < 0).astype(gate.dtype) @ other
+
+    def take_outputs(self, order: Int[Array, " leaves"]) -> "SoftTree":
+        """Return the tree whose leaf m is the old leaf ``order[m]``."""
+        return SoftTree(self.weight, self.bias, self.path[order])
+
+    def temper_outputs(
+        self, share: Float[Array, " leaves"], factor: Float[Array, ""]
+    ) -> "SoftTree":
+        """Take the log-odds of every gate, from those of the leaves' shares on, times a factor."""
+        sides = [side.astype(share.dtype).T @ share for side in (self.path > 0, self.path < 0)]
+        above, below = (jnp.log(jnp.maximum(side, 1e-6)) for side in sides)
+        bias = factor * self.bias + (1.0 - factor) * (above - below)
+        return SoftTree(factor * self.weight, bias, self.path)
+
+
+def split_paths(parents: Sequence[int], n_leaves: int) -> Int[np.ndarray, "leaves gates"]:
+    """Return the paths of a tree whose gate n splits leaf n + 1 off leaf ``parents[n]``."""
+    path = np.zeros((n_leaves, max(n_leaves - 1, 1)), np.int32)
+    for gate, parent in enumerate(parents):
+        path[gate + 1] = path[parent]
+        path[parent, gate], path[gate + 1, gate] = -1, 1
+    return path
 
 
 class Constant(eqx.Module):

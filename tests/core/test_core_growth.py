@@ -13,7 +13,6 @@ from pinfactory.core.growth import order_by_share, reorder, split_outputs, split
 from pinfactory.core.hierarchy import FamilyExpert, assemble
 from pinfactory.core.learning import CommitteeLoss, Data, Learner
 from pinfactory.core.utilities import log_likelihood
-from pinfactory.soft_tree import SoftTree
 
 X = jnp.asarray(np.random.default_rng(0).normal(size=(12, 3)), jnp.float32)
 Y = jnp.asarray(np.arange(12) % 2)
@@ -23,7 +22,7 @@ STEP = eqx.filter_jit(LEARNER.step)
 SELECTORS = {
     "linear": lambda key: networks.limited(networks.linear(3, 4, key=key)),
     "mlp": lambda key: networks.mlp(3, 4, (5,), networks.tanh, key=key),
-    "tree": lambda key: SoftTree.random(3, 4, key=key),
+    "tree": lambda key: networks.SoftTree.random(3, 4, key=key),
 }
 
 

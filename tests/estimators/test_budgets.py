@@ -18,7 +18,6 @@ from pinfactory.core.growth import temper_outputs
 from pinfactory.core.hierarchy import Hierarchy, assemble
 from pinfactory.core.learning import Data
 from pinfactory.estimators import budgets
-from pinfactory.soft_tree import SoftTree
 
 REGRESSIONS = ("diabetes", "linnerud")
 
@@ -118,7 +117,7 @@ def test_a_temperature_multiplies_the_log_ratio_to_the_prior():
 
 
 def test_gates_of_a_tree_without_temperature_give_the_prior():
-    tree = SoftTree.random(2, 4, key=jax.random.key(1))
+    tree = networks.SoftTree.random(2, 4, key=jax.random.key(1))
     share = jnp.asarray([0.4, 0.3, 0.2, 0.1])
     cold = temper_outputs(tree, share, jnp.asarray(0.0))
     np.testing.assert_allclose(jnp.exp(cold(jnp.asarray([1.0, -1.0]))), share, rtol=1e-5)

@@ -15,7 +15,7 @@ from pinfactory.core.families import Categorical
 from pinfactory.core.hierarchy import FamilyExpert, Hierarchy
 from pinfactory.estimators.conditions import Condition
 from pinfactory.estimators.paths import find_paths
-from pinfactory.soft_tree import SoftTree, split_off
+from pinfactory.networks import SoftTree, split_paths
 from pinfactory.tables import Encoding
 
 QUICK = {"max_iter": 400, "random_state": 0, "start": "tree", "early_stopping": False}
@@ -105,7 +105,7 @@ def test_gates_of_one_column_are_a_condition_in_words():
     weight, bias = np.zeros((3, len(names)), np.float32), np.asarray([0.1, 0.3, -0.2], np.float32)
     weight[0, names.index("years")], weight[1, names.index("hours")] = 1.0, -1.0
     weight[2, names.index("town = Bath")] = 1.0
-    tree = SoftTree(*map(jnp.asarray, (weight, bias, *split_off([0, 0, 1], 4))))
+    tree = SoftTree(*map(jnp.asarray, (weight, bias, split_paths([0, 0, 1], 4))))
     experts = FamilyExpert(eqx.nn.Identity(), Categorical.from_logits)
     model = Hierarchy(tree, experts, jnp.ones(4, bool))
     committee.state_ = SimpleNamespace(model=model)

@@ -203,13 +203,10 @@ class Hierarchy(eqx.Module):
     def best(self, x: PyTree[Array]) -> Int[Array, " n"]:
         """Return the number of the most probable expert of the last level for each input.
 
-        By scores: there is no softmax over all experts. A selector that finds it without a score
-        for everyone has the method `best_outputs`.
+        By scores: there is no softmax over all experts.
         """
         if isinstance(self.experts, Hierarchy):
             return first_largest(jax.vmap(self.select_last)(x).log_probs)
-        if hasattr(self.selector, "best_outputs"):
-            return self.selector.best_outputs(x, self.available)
         return first_largest(jnp.where(self.available, jax.vmap(self.selector)(x), NEVER))
 
     def select_asked(self, x: PyTree[Array]) -> Categorical:

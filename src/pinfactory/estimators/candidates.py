@@ -13,12 +13,12 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
+from pinfactory import networks
 from pinfactory import settings as check
 from pinfactory.core.batches import padded
 from pinfactory.core.constraints import Budget, Scheduled
 from pinfactory.core.hierarchy import Hierarchy, pick, stack
 from pinfactory.core.learning import State
-from pinfactory.soft_tree import SoftTree
 
 from .fitting import Fit, Replica, Trainer, scores_of_rows
 from .linear_tree import LinearTree
@@ -191,7 +191,7 @@ def _states(
         if candidate.tree and tree is not None:
             size = min(candidate.n_experts, tree.n_leaves)
             hierarchies[n] = begin(hierarchies[n], tree, size)
-            if size > 1 and not isinstance(hierarchies[n].selector, SoftTree):
+            if size > 1 and not isinstance(hierarchies[n].selector, networks.SoftTree):
                 taught.append((n, partial(place, tree, size, hierarchies[n].sizes)))
     if taught:
         numbers = [n for n, _ in taught]

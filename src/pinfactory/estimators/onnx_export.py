@@ -11,7 +11,6 @@ from sklearn.base import is_classifier
 from pinfactory import networks
 from pinfactory.core.hierarchy import NEVER, Hierarchy
 from pinfactory.core.information import BITS_PER_NAT
-from pinfactory.soft_tree import SoftTree
 
 from .committee import Committee
 from .explain import encoding_of
@@ -70,14 +69,14 @@ class Graph:
             rows = self.node("ReduceSum", x, self.constant(np.array([-1])), keepdims=1)
             nothing = self.binary("Mul", rows, np.float32(0.0))
             return self.binary("Add", nothing, np.asarray(network.bias)[..., None, :])
-        if isinstance(network, SoftTree):
+        if isinstance(network, networks.SoftTree):
             return self._tree(network, x)
         raise ValueError(
             "`to_onnx` knows linear maps, perceptrons and trees, but not "
             f"{type(network).__name__}: use selector and expert by name."
         )
 
-    def _tree(self, tree: SoftTree, x: str) -> str:
+    def _tree(self, tree: networks.SoftTree, x: str) -> str:
         """Log-probabilities of the leaves: log σ(g) = −softplus(−g) of every gate on the way."""
         seen = self._clip(x, np.float32(networks.FARTHEST_SELECTED))
         gate = self.binary("MatMul", seen, np.asarray(tree.weight).T)

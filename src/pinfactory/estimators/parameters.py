@@ -12,7 +12,6 @@ from pinfactory import settings as check
 from pinfactory.base import Learnable, describe
 from pinfactory.core.constraints import Budget, Fixed, Resource, Scheduled
 from pinfactory.networks import Factory
-from pinfactory.soft_tree import SoftTree
 
 # Utilities that are log-likelihoods.
 LIKELIHOODS = ("likelihood", "student_t")
@@ -165,7 +164,7 @@ class CommitteeSettings(Learnable):
             return self.selector(inputs, outputs, key=key)
         kind = check.choice("selector", self.selector, ("tree", "mlp", "linear"))
         if kind == "tree":
-            return SoftTree.random(inputs, outputs, key=key)
+            return networks.SoftTree.random(inputs, outputs, key=key)
         if kind == "linear":
             network = networks.linear(inputs, outputs, key=key)
         else:

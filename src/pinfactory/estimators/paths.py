@@ -7,8 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from pinfactory.core.hierarchy import Hierarchy, pick
-from pinfactory.networks import FARTHEST_SELECTED
-from pinfactory.soft_tree import SoftTree
+from pinfactory.networks import FARTHEST_SELECTED, SoftTree
 from pinfactory.tables import MISSING, Encoding, Gate
 
 from .committee import Committee

@@ -3,8 +3,7 @@
 import numpy as np
 from sklearn.base import is_classifier
 
-from pinfactory.networks import FARTHEST_SELECTED
-from pinfactory.soft_tree import SoftTree
+from pinfactory.networks import FARTHEST_SELECTED, SoftTree
 from pinfactory.tables import MISSING, OTHER, Column, Encoding
 
 from .committee import Committee

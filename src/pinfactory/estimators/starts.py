@@ -15,7 +15,6 @@ from pinfactory.core.gaussian_experts import ConstantNoiseExpert, unbounded
 from pinfactory.core.hierarchy import FamilyExpert, Hierarchy, pick, stack
 from pinfactory.core.learning import Data, Learner, State
 from pinfactory.core.training import Run, train
-from pinfactory.soft_tree import SoftTree, split_off
 
 from .linear_tree import LinearTree, Node
 from .table import RowBatches, RowNumbers, Table
@@ -38,7 +37,7 @@ def begin(hierarchy: Hierarchy, tree: LinearTree, n_leaves: int) -> Hierarchy:
     n_used = min(tree.n_leaves, n_experts)
     available = jax.device_put(np.arange(n_experts) < n_used)
     selector, experts = hierarchy.selector, hierarchy.experts
-    if isinstance(selector, SoftTree):
+    if isinstance(selector, networks.SoftTree):
         selector = _gates(selector, tree, n_used)
     if not isinstance(experts, Hierarchy):
         experts = _experts(experts, tree.leaves(n_used))
@@ -73,15 +72,15 @@ def accepts_leaves(expert: Any) -> bool:
     return isinstance(network, networks.Residual | networks.Constant)
 
 
-def _gates(selector: SoftTree, tree: LinearTree, n_leaves: int) -> SoftTree:
+def _gates(selector: networks.SoftTree, tree: LinearTree, n_leaves: int) -> networks.SoftTree:
     weight, bias = (np.array(leaf) for leaf in (selector.weight, selector.bias))
     splits = tree.splits[: n_leaves - 1]
     for gate, split in enumerate(splits):
         sharpness = SHARPNESS / max(split.width, 1e-3)
         weight[gate] = 0.0
         weight[gate, split.column], bias[gate] = sharpness, -sharpness * split.cut
-    places = split_off([split.leaf for split in splits], len(selector.place))
-    return SoftTree(*jax.device_put((weight, bias, *places)))
+    path = networks.split_paths([split.leaf for split in splits], len(selector.path))
+    return networks.SoftTree(*jax.device_put((weight, bias, path)))
 
 
 def _experts(experts: Any, leaves: Sequence[Node]) -> Any:

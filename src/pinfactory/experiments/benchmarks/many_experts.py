@@ -19,7 +19,6 @@ from pinfactory.core.utilities import log_likelihood
 from pinfactory.estimators import SpecialistRegressor
 from pinfactory.experiments.experiment import Measure, Presets, Results
 from pinfactory.experiments.style import GREY, PALETTE, counted, headline, new_figure, tidy
-from pinfactory.soft_tree import SoftTree
 
 from ._steps import Steps
 
@@ -109,8 +108,8 @@ def _selector(inputs: int, outputs: int, *, key: jax.Array) -> networks.Network:
     return networks.linear(inputs, outputs, key=key)
 
 
-def _tree(inputs: int, outputs: int, *, key: jax.Array) -> SoftTree:
-    tree = SoftTree.random(inputs, outputs, key=key)
+def _tree(inputs: int, outputs: int, *, key: jax.Array) -> networks.SoftTree:
+    tree = networks.SoftTree.random(inputs, outputs, key=key)
     deviation = jnp.linalg.norm(tree.weight, axis=1, keepdims=True)
     return replace(tree, weight=6.0 * tree.weight / deviation)
 
