@@ -47,7 +47,8 @@ class Ways(NamedTuple):
             leaf[0] = m
             return cls(*jax.device_put((np.asarray(n_gates), parent, child, leaf)))
         # Who has more leaves comes first on every way.
-        order = np.argsort(-np.count_nonzero(path, axis=0), kind="stable")
+        n_below = np.sum(path != 0, axis=0)
+        order = np.argsort(-n_below, kind="stable")
         n_ends = n_gates
         for m in range(n_leaves):
             way = order[path[m, order] != 0]
@@ -60,7 +61,7 @@ class Ways(NamedTuple):
                 end = child[way[-1], sides[-1]] - n_gates
                 leaf[end] = min(leaf[end], m)
         # Sides that lead to no leaf end there.
-        for gate, side in np.argwhere(path.any(axis=0)[:, None] & (child < 0)):
+        for gate, side in np.argwhere((n_below[:, None] > 0) & (child < 0)):
             child[gate, side], parent[n_ends] = n_ends, gate
             n_ends += 1
         return cls(*jax.device_put((np.asarray(order[0]), parent, child, leaf)))
