@@ -52,8 +52,6 @@ class Lowest(NamedTuple):
     ----------
     codes
         What rows are sorted by.
-    exact
-        A hash of what a row holds: equal rows count as one.
     counts
         How often a row is there.
     columns
@@ -61,7 +59,6 @@ class Lowest(NamedTuple):
     """
 
     codes: list[np.ndarray]
-    exact: list[np.ndarray]
     counts: list[np.ndarray]
     columns: list[np.ndarray]
 
@@ -153,10 +150,8 @@ def _pick(
     codes = order(x)
     chosen = np.flatnonzero(codes <= limit)
     x, codes = x[chosen], codes[chosen]
-    picked = Lowest(
-        [codes], [hash_rows(x.T, len(x))], [np.ones(len(x), np.float32)], [columns_of(x)]
-    )
-    return _lower(n_wanted, picked, Lowest([], [], [], []))
+    picked = Lowest([codes], [np.ones(len(x), np.float32)], [columns_of(x)])
+    return _lower(n_wanted, picked, Lowest([], [], []))
 
 
 def _lower(n_wanted: int, a: Lowest, b: Lowest) -> Lowest:
@@ -164,10 +159,10 @@ def _lower(n_wanted: int, a: Lowest, b: Lowest) -> Lowest:
     both = Lowest(*(one + other for one, other in zip(a, b, strict=True)))
     if sum(map(len, both.codes)) <= 2 * n_wanted + BLOCK:
         return both
-    codes, exact = np.concatenate(both.codes), np.concatenate(both.exact)
+    codes = np.concatenate(both.codes)
     columns, place, counts = _in_order(both)
     kept = place[: n_wanted + 1]  # one more than needed tells that there are more
-    return Lowest([codes[kept]], [exact[kept]], [counts[: len(kept)]], [columns[:, kept]])
+    return Lowest([codes[kept]], [counts[: len(kept)]], [columns[:, kept]])
 
 
 def _joined(parts: list[np.ndarray]) -> np.ndarray:
@@ -184,12 +179,14 @@ def _joined(parts: list[np.ndarray]) -> np.ndarray:
 
 def _in_order(lowest: Lowest) -> Ordered:
     """Put the parts together, which are then gone; equal rows become one."""
-    codes, exact, counts, columns = map(_joined, lowest)
+    codes, counts, columns = map(_joined, lowest)
     place = np.argsort(codes, kind="stable")
     ordered = codes[place]
     if not (ordered[1:] == ordered[:-1]).any():
         return Ordered(columns, place, counts[place])
     del ordered
+    # Rows with the same code may differ.
+    exact = hash_rows(columns, len(codes))
     place = np.lexsort((exact, codes))
     same = (codes[place][1:] == codes[place][:-1]) & (exact[place][1:] == exact[place][:-1])
     begins = np.flatnonzero(np.concatenate([[True], ~same]))
