@@ -1,5 +1,6 @@
 """Sweeps on a real Dask scheduler with two workers on this machine."""
 
+import json
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from sklearn.datasets import make_circles
 from sklearn.model_selection import GridSearchCV
 
 from pinfactory import SpecialistClassifier
+from pinfactory.cli import main
 from pinfactory.sweep import sweep
 from toys.swept import root, trained
 
@@ -148,3 +150,19 @@ def test_a_grid_search_of_scikit_learn_runs_on_the_cluster(cluster):
         search.fit(X, y)
     there = search.cv_results_["mean_test_score"]
     np.testing.assert_array_equal(there, search.fit(X, y).cv_results_["mean_test_score"])
+
+
+def test_compare_sends_its_folds_to_the_cluster(cluster, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    X, y = make_circles(80, factor=0.4, noise=0.05, random_state=0)
+    table = np.column_stack([X, y])
+    np.savetxt("circles.csv", table, delimiter=",", header="a,b,ring", comments="")
+    told = []
+    for more in (["--jobs", "1"], ["--scheduler", cluster.address]):
+        assert (
+            main(["compare", "circles.csv", "--target", "ring", "--folds", "2", "--json", *more])
+            == 0
+        )
+        told.append(json.loads(capsys.readouterr().out))
+    here, there = ({name: model["score"] for name, model in one.items()} for one in told)
+    assert there == here

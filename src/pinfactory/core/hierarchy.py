@@ -200,16 +200,14 @@ class Hierarchy(eqx.Module):
         below = eqx.filter_vmap(lambda hierarchy: hierarchy.select_last(x))(self.experts)
         return Categorical((selection.log_probs[:, None] + below.log_probs).ravel())
 
-    def best(self, x: PyTree[Array]) -> Int[Array, ""]:
-        """Return the number of the most probable expert of the last level.
+    def best(self, x: PyTree[Array]) -> Int[Array, " n"]:
+        """Return the number of the most probable expert of the last level for each input.
 
-        By `top_k` of the scores: there is no softmax over all experts.
+        By scores: there is no softmax over all experts.
         """
         if isinstance(self.experts, Hierarchy):
-            scores = self.select_last(x).log_probs
-        else:
-            scores = jnp.where(self.available, self.selector(x), NEVER)
-        return jax.lax.top_k(scores, 1)[1][0]
+            return first_largest(jax.vmap(self.select_last)(x).log_probs)
+        return first_largest(jnp.where(self.available, jax.vmap(self.selector)(x), NEVER))
 
     def select_asked(self, x: PyTree[Array]) -> Categorical:
         """Return q(m|x) of all experts of the last level: p(m|x) of those that are asked."""
@@ -228,6 +226,16 @@ class Hierarchy(eqx.Module):
         inner = self.expert(m // n_below)
         assert isinstance(inner, Hierarchy)
         return inner.last_expert(m % n_below)
+
+
+def first_largest(scores: Float[Array, "*n m"]) -> Int[Array, "*n"]:
+    """Return the first of the largest scores.
+
+    A maximum and a minimum are computed many at a time, which `argmax` is not.
+    """
+    n_scores = scores.shape[-1]
+    largest = scores == jnp.max(scores, axis=-1, keepdims=True)
+    return jnp.min(jnp.where(largest, jnp.arange(n_scores), n_scores - 1), axis=-1)
 
 
 def take_expert(tree: Tree, m: Int[Array, "..."]) -> Tree:

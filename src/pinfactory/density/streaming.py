@@ -52,8 +52,6 @@ class Lowest(NamedTuple):
     ----------
     codes
         What rows are sorted by.
-    exact
-        A hash of what a row holds: equal rows count as one.
     counts
         How often a row is there.
     columns
@@ -61,7 +59,6 @@ class Lowest(NamedTuple):
     """
 
     codes: list[np.ndarray]
-    exact: list[np.ndarray]
     counts: list[np.ndarray]
     columns: list[np.ndarray]
 
@@ -73,10 +70,9 @@ class Ordered(NamedTuple):
     place: np.ndarray
     counts: np.ndarray
 
-    def samples(self) -> Samples:
-        """Bring them to the device."""
-        blocks = in_blocks(len(self.columns), self.counts, lambda k: self.columns[:, self.place[k]])
-        return Samples(Blocks(*jax.device_put(blocks[:2])), blocks[2])
+    def blocks(self) -> tuple[np.ndarray, np.ndarray, int]:
+        """Return them in canonical order: blocks, weights, and how many blocks there are."""
+        return in_blocks(len(self.columns), self.counts, lambda k: self.columns[:, self.place[k]])
 
 
 def stream(
@@ -100,7 +96,9 @@ def stream(
         # As many as one of the parts that the data are searched in, which grow by this factor.
         kept = max(GROWTH**k for k in range(30) if GROWTH**k <= max(kept, 1))
     rows, complete = first.rows(partial(_whitened, whitening), kept * BLOCK)
-    samples = rows.samples()
+    blocks = rows.blocks()
+    del rows  # before the device has a copy of its own
+    samples = Samples(Blocks(*jax.device_put(blocks[:2])), blocks[2])
     if complete:
         return whitening, samples, float(n)
     return whitening, StreamedSamples(samples, n_blocks, n, whitening, chunks), float(n)
@@ -152,10 +150,8 @@ def _pick(
     codes = order(x)
     chosen = np.flatnonzero(codes <= limit)
     x, codes = x[chosen], codes[chosen]
-    picked = Lowest(
-        [codes], [hash_rows(x.T, len(x))], [np.ones(len(x), np.float32)], [columns_of(x)]
-    )
-    return _lower(n_wanted, picked, Lowest([], [], [], []))
+    picked = Lowest([codes], [np.ones(len(x), np.float32)], [columns_of(x)])
+    return _lower(n_wanted, picked, Lowest([], [], []))
 
 
 def _lower(n_wanted: int, a: Lowest, b: Lowest) -> Lowest:
@@ -163,22 +159,34 @@ def _lower(n_wanted: int, a: Lowest, b: Lowest) -> Lowest:
     both = Lowest(*(one + other for one, other in zip(a, b, strict=True)))
     if sum(map(len, both.codes)) <= 2 * n_wanted + BLOCK:
         return both
-    codes, exact = np.concatenate(both.codes), np.concatenate(both.exact)
+    codes = np.concatenate(both.codes)
     columns, place, counts = _in_order(both)
     kept = place[: n_wanted + 1]  # one more than needed tells that there are more
-    return Lowest([codes[kept]], [exact[kept]], [counts[: len(kept)]], [columns[:, kept]])
+    return Lowest([codes[kept]], [counts[: len(kept)]], [columns[:, kept]])
+
+
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    """Join parts along their last axis, in little more room than they take: each is given up."""
+    first = parts[0]
+    shape = (*first.shape[:-1], sum(part.shape[-1] for part in parts))
+    found, begin = np.empty(shape, first.dtype), 0
+    while parts:
+        part = parts.pop(0)
+        found[..., begin : begin + part.shape[-1]] = part
+        begin += part.shape[-1]
+    return found
 
 
 def _in_order(lowest: Lowest) -> Ordered:
-    """Put the parts together; equal rows become one."""
-    columns = np.concatenate(lowest.columns, axis=1)
-    lowest.columns.clear()
-    codes, counts = np.concatenate(lowest.codes), np.concatenate(lowest.counts)
+    """Put the parts together, which are then gone; equal rows become one."""
+    codes, counts, columns = map(_joined, lowest)
     place = np.argsort(codes, kind="stable")
     ordered = codes[place]
     if not (ordered[1:] == ordered[:-1]).any():
         return Ordered(columns, place, counts[place])
-    exact = np.concatenate(lowest.exact)
+    del ordered
+    # Rows with the same code may differ.
+    exact = hash_rows(columns, len(codes))
     place = np.lexsort((exact, codes))
     same = (codes[place][1:] == codes[place][:-1]) & (exact[place][1:] == exact[place][:-1])
     begins = np.flatnonzero(np.concatenate([[True], ~same]))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import jax
 import jax.numpy as jnp
@@ -16,15 +17,20 @@ from sklearn.utils.validation import check_is_fitted
 
 from pinfactory import settings as check
 from pinfactory.core.batches import padded, padded_length
-from pinfactory.core.compiling import compiled, library_settings
+from pinfactory.core.compiling import compiled, compiled_with_kernels, library_settings
 from pinfactory.core.hierarchy import Decision, Hierarchy
+from pinfactory.networks import SoftTree
 from pinfactory.tables import Rules
+from pinfactory.tree_search import TreeSearch
 
 from .beyond import Beyond
 from .table_learner import Inputs, TableLearner, select
 
 # With fewer effective experts than this a division of labour has collapsed.
 COLLAPSED = 1.05
+
+# What committees have learned, and the search in it: not a part of them, nor of their files.
+_searches: "WeakKeyDictionary[Committee, tuple[Hierarchy, TreeSearch]]" = WeakKeyDictionary()
 
 
 class Committee(TableLearner):
@@ -219,13 +225,23 @@ class Committee(TableLearner):
         """Return the hierarchy that answers questions."""
         return self.state_.model
 
+    def _search(self) -> TreeSearch | None:
+        """Return the search for the best expert in the selector's tree, which is made once."""
+        check_is_fitted(self)
+        model = self._hierarchy()
+        if not isinstance(model.selector, SoftTree) or len(model.sizes) > 1:
+            return None
+        if self not in _searches or _searches[self][0] is not model:
+            _searches[self] = (model, TreeSearch.of(model.selector, model.available))
+        return _searches[self][1]
+
     def _routed(self, X: Any, routing: str) -> Any:
         """Return one answer for each sample from whom `routing` asks."""
         options = ("mixture", "best", "sampled")
         if check.choice("routing", routing, options) == "mixture":
             return self._ask(self._mixture, X)
         if routing == "best":
-            return self._ask(ask_best, X)
+            return self._ask(ask_best, X, self._search())
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         keys = map(partial(jax.random.fold_in, jax.random.key(seed)), itertools.count())
         return self._ask(lambda h, x: ask_sampled(h, x, next(keys)), X)
@@ -255,14 +271,15 @@ def decide(hierarchy: Hierarchy, x: Inputs) -> Decision:
     return Decision((jax.vmap(hierarchy.select_asked)(x),), jax.vmap(everyone)(x).answers)
 
 
-@compiled
-def ask_best(hierarchy: Hierarchy, x: Inputs) -> PyTree[Array]:
+@compiled_with_kernels
+def ask_best(hierarchy: Hierarchy, x: Inputs, search: TreeSearch | None) -> PyTree[Array]:
     """Return the answer of the most responsible expert; the others are not asked."""
+    best = hierarchy.best(x) if search is None else search.best(x)
 
-    def one(x: Array) -> PyTree[Array]:
-        return hierarchy.last_expert(hierarchy.best(x))(x)
+    def one(m: Array, x: Array) -> PyTree[Array]:
+        return hierarchy.last_expert(m)(x)
 
-    return jax.vmap(one)(x)
+    return jax.vmap(one)(best, x)
 
 
 @compiled

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
 
@@ -25,13 +26,15 @@ TITLE = "Many experts"
 ABOUT = """
 Gaussian experts over 20 features with a linear selector: linear ones, and perceptrons of 32 units.
 Training is a step of 256 rows, with all experts or with the two most probable ones (`top_k=2`).
-Prediction is `predict` of 1,024 rows by all, by two, and by the best alone (`routing="best"`).
+Prediction is `predict` of 1,024 rows by all, by two, and by the best alone (`routing="best"`), this
+also with the default selector: a balanced tree whose gates have log-odds of deviation 6, as they
+have when a committee begins as a tree.
 Processor time on one core without compilation, all in turns; numbers are medians over turns.
 """
 ALONE = True
 
 KINDS = ("linear", "perceptrons")
-ALL, TWO, BEST = "all", "two", "the best"
+ALL, TWO, BEST, TREE = "all", "two", "the best", "the best by a tree"
 FEATURES, HIDDEN, BATCH, ROWS = 20, 32, 256, 1024
 
 
@@ -105,25 +108,32 @@ def _selector(inputs: int, outputs: int, *, key: jax.Array) -> networks.Network:
     return networks.linear(inputs, outputs, key=key)
 
 
+def _tree(inputs: int, outputs: int, *, key: jax.Array) -> networks.SoftTree:
+    tree = networks.SoftTree.random(inputs, outputs, key=key)
+    deviation = jnp.linalg.norm(tree.weight, axis=1, keepdims=True)
+    return replace(tree, weight=6.0 * tree.weight / deviation)
+
+
 def _predictions(kind: str, n_experts: int) -> dict[str, Callable[[], int]]:
     """Return functions that predict and return the number of rows."""
     random = np.random.default_rng(0)
     X = random.normal(size=(ROWS, FEATURES))
-    fitted = [
-        SpecialistRegressor(
+    fitted = {
+        who: SpecialistRegressor(
             n_experts,
             expert=partial(_network, kind),
-            selector=_selector,
+            selector=selector,
             start="random",
             early_stopping=False,
             max_iter=1,
             top_k=top_k,
             random_state=0,
         ).fit(X[:256], np.abs(X[:256, 0]))
-        for top_k in (None, 2)
-    ]
-    asked = {ALL: partial(fitted[0].predict, X), TWO: partial(fitted[1].predict, X)}
-    asked[BEST] = partial(fitted[1].predict, X, routing="best")
+        for who, selector, top_k in ((ALL, _selector, None), (TWO, _selector, 2), (TREE, _tree, 2))
+    }
+    asked = {who: partial(fitted[who].predict, X) for who in (ALL, TWO)}
+    asked[BEST] = partial(fitted[TWO].predict, X, routing="best")
+    asked[TREE] = partial(fitted[TREE].predict, X, routing="best")
     # Often enough for the clock.
     repeats = max(1, 256 // n_experts)
 
@@ -145,9 +155,10 @@ def measures(results: Results) -> list[Measure]:
             name = f"times cheaper with top_k=2, {experts}, {what} of {kind}"
             rows.append(Measure.median(name, ratio, unit="×"))
         fewest = min(found, key=lambda other: (other["kind"] != kind, other["experts"]))
-        ratio = np.divide(piece["prediction"][BEST], np.median(fewest["prediction"][BEST]))
-        name = f"prediction by the best beside the fewest experts, {experts}, {kind}"
-        rows.append(Measure.median(name, ratio, unit="×", higher_is_better=False))
+        for who in (BEST, TREE):
+            ratio = np.divide(piece["prediction"][who], np.median(fewest["prediction"][who]))
+            name = f"prediction by {who} beside the fewest experts, {experts}, {kind}"
+            rows.append(Measure.median(name, ratio, unit="×", higher_is_better=False))
         for what in ("training", "prediction"):
             for who, values in piece[what].items():
                 name = f"cost of a row in {what}, {experts}, {who} of {kind}"

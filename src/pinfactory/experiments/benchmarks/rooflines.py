@@ -28,12 +28,13 @@ from ._steps import Steps
 
 TITLE = "Inner loops beside what one core can do"
 ABOUT = """
-Operations and bytes of one step are XLA's own counts for the step compiled by itself; time is that
-of a step in the library's loop, in processor time on one core. The core's limits are measured in
-the same run: a product of 1,024 × 1,024 matrices in single precision, and sums of two arrays in
-the cache (16 kB each) and in memory (64 MB each). The least time of a step is what its operations
-take at the one rate, or its bytes at the other, whichever is longer; bytes of steps that touch less
-than 1 MB count at the rate of the cache.
+Operations, transcendental functions and bytes of one step are XLA's own counts for the step
+compiled by itself; time is that of a step in the library's loop, in processor time on one core. The
+core's limits are measured in the same run: a product of 1,024 × 1,024 matrices in single precision,
+exponentials, logarithms and sines of an array in the cache, and sums of two arrays in the cache
+(16 kB each) and in memory (64 MB each). The least time of a step is what its operations and
+functions take one after the other, or its bytes, whichever is longer; bytes of steps that touch
+less than 1 MB count at the rate of the cache.
 """
 ALONE = True
 
@@ -73,9 +74,10 @@ class Loop:
         self.fewest = max(100, epoch)
 
     def costs(self) -> dict[str, float]:
-        """Return operations and bytes of one step."""
+        """Return operations, transcendental functions and bytes of one step."""
         found: Any = jax.jit(self.program).lower(*self.arguments).compile().cost_analysis()
-        return {"flops": float(found["flops"]), "bytes": float(found["bytes accessed"])}
+        names = {"flops": "flops", "functions": "transcendentals", "bytes": "bytes accessed"}
+        return {name: float(found.get(told, 0.0)) for name, told in names.items()}
 
 
 def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:
@@ -89,13 +91,22 @@ def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:
 
 
 def _core(settings: Settings) -> dict[str, list[float]]:
-    """Return operations per second, and bytes per second in the cache and in memory."""
+    """Return operations and functions per second, and bytes in the cache and in memory."""
     random = np.random.default_rng(0)
     a, b = (jnp.asarray(random.normal(size=(1024, 1024)), jnp.float32) for _ in range(2))
     product = jax.jit(jnp.matmul)
     found: dict[str, list[float]] = {
         "flops": _rates(settings, lambda: product(a, b).block_until_ready(), 2.0 * 1024**3)
     }
+    some = jnp.asarray(random.uniform(0.5, 2.0, 4096), jnp.float32)
+
+    def functions(_: int, x: jax.Array) -> jax.Array:
+        return 0.5 + 0.1 * (jnp.exp(x) + jnp.log(x) + jnp.sin(x))
+
+    repeated = jax.jit(partial(jax.lax.fori_loop, 0, 64, functions))
+    found["functions"] = _rates(
+        settings, lambda: repeated(some).block_until_ready(), 64 * 3.0 * len(some)
+    )
     for name, n_bytes in (("cache", 16_384), ("memory", 2**26)):
         one, other = (np.ones(n_bytes // 4, np.float32) for _ in range(2))
         total = np.empty_like(one)
@@ -221,7 +232,8 @@ LOOPS: Mapping[str, Callable[[], Loop]] = {
 def _least(piece: Mapping[str, Any], core: Mapping[str, float]) -> float:
     """Return the least seconds of a step."""
     bandwidth = core["cache" if piece["bytes"] < CACHE_BYTES else "memory"]
-    return max(piece["flops"] / core["flops"], piece["bytes"] / bandwidth)
+    busy = piece["flops"] / core["flops"] + piece["functions"] / core["functions"]
+    return max(busy, piece["bytes"] / bandwidth)
 
 
 def _limits(results: Results) -> dict[str, float]:
@@ -246,16 +258,22 @@ def measures(results: Results) -> list[Measure]:
         rows += [
             Measure.over(f"time of a step, {name}", 1e6 * np.asarray(piece["seconds"]), unit="µs"),
             Measure(f"operations of a step, {name}", 1e-6 * piece["flops"], unit="MFLOP"),
+            Measure(f"functions of a step, {name}", 1e-6 * piece["functions"], unit="M"),
             Measure(f"bytes of a step, {name}", 1e-6 * piece["bytes"], unit="MB"),
         ]
-    limits = {"flops": "products of matrices", "cache": "sums in the cache", "memory": "in memory"}
+    limits = {
+        "flops": ("products of matrices", "GFLOP/s"),
+        "functions": ("exponentials, logarithms and sines", "G/s"),
+        "cache": ("sums in the cache", "GB/s"),
+        "memory": ("in memory", "GB/s"),
+    }
     return rows + [
         Measure.over(
             f"limit of one core, {told}",
             1e-9 * np.asarray(results[CORE][name]),
-            unit="GFLOP/s" if name == "flops" else "GB/s",
+            unit=unit,
         )
-        for name, told in limits.items()
+        for name, (told, unit) in limits.items()
     ]
 
 
