@@ -108,8 +108,10 @@ def judge_peer(
 ) -> Judgement:
     """Fit a model on a frame and its targets as a committee sees them; judge it on others."""
     encoding, y = Encoding.learn(learned[0]), learned[1]
-    most = MOST_NUMBERS.get(name, np.inf) // len(encoding.features)
-    some = np.random.default_rng(0).permutation(len(y))[: int(min(most, len(y)))]
+    some = np.arange(len(y))
+    if len(y) * len(encoding.features) > MOST_NUMBERS.get(name, np.inf):
+        some = np.random.default_rng(0).permutation(some)
+        some = some[: MOST_NUMBERS[name] // len(encoding.features)]
     start = time.process_time()
     # Threads that wait for one another on a busy machine take several times as long.
     with warnings.catch_warnings(), threadpool_limits(1):
