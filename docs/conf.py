@@ -15,12 +15,13 @@ sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
-    "sphinx.ext.mathjax",
     "sphinx.ext.napoleon",
+    "mathml",
     "results",
 ]
 myst_enable_extensions = ["dollarmath"]
 exclude_patterns = ["_build"]
+html_math_renderer = "mathml"
 html_theme = "furo"
 html_title = project
 html_static_path = ["_static"]

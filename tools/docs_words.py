@@ -1,14 +1,17 @@
-"""Print words, code blocks and executed blocks of every page; name pages without an example.
+"""Print words, code blocks and executed blocks of every page; name what has no example.
 
 Words are those of the text: code, printed output and generated tables do not count. Blocks are
 those of Python. The tests execute all of them, and compare what they print where a page shows it.
-The exit code is 1 if `--most N` is given and a guide has more words.
+A public class or function has an example if executed code uses it by name: on a page, or in a
+docstring (`tests/test_examples.py`). The exit code is 1 if `--most N` is given and a guide has
+more words.
 """
 
 import argparse
 import re
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 from run_pages import BLOCK
@@ -43,6 +46,30 @@ def count(text: str) -> tuple[int, int, int]:
     return len(re.findall(r"\w[\w'’.-]*", prose)), kinds.count("python"), code
 
 
+def public_names() -> Iterator[tuple[str, str]]:
+    """Return module and name of the classes and functions in the API reference."""
+    for page in sorted((ROOT / "docs" / "api").glob("*.md")):
+        for name in re.findall(r"automodule:: (\S+)", page.read_text(encoding="utf-8")):
+            module = import_module(name)
+            listed = getattr(module, "__all__", None)
+            for each in listed or vars(module):
+                value = getattr(module, each)
+                here = listed or getattr(value, "__module__", "") == name
+                if here and callable(value) and value.__doc__ and not each.startswith("_"):
+                    yield name, each
+
+
+def executed_words() -> set[str]:
+    """Return all words of the code that the tests execute."""
+    blocks = [
+        found["code"] for page in pages() for found in BLOCK.finditer(page.read_text("utf-8"))
+    ]
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        blocks += [line for line in lines if line.lstrip().startswith((">>> ", "... "))]
+    return set(re.findall(r"\w+", "\n".join(blocks)))
+
+
 def main() -> int:
     """Print the table; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -61,6 +88,9 @@ def main() -> int:
         if asked.most is not None and path.parent.name == "guide" and words > asked.most:
             long.append(name)
     print(f"without an example: {', '.join(bare) or 'none'}")
+    used = executed_words()
+    unused = sorted({f"{module}.{name}" for module, name in public_names() if name not in used})
+    print(f"public names without an example: {len(unused) or 'none'}", *unused, sep="\n  ")
     if long:
         print(f"more than {asked.most} words: {', '.join(long)}", file=sys.stderr)
     return 1 if long else 0

@@ -1,28 +1,35 @@
 """The command `pinfactory compare`."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from .fit import make_committee
 from .tables import Count, Table, Task, print_json, print_table
 
+if TYPE_CHECKING:
+    from pinfactory.report import Judgement
+
 
 def compare(
     table: Table,
     folds: Count = 5,
+    skip: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[MODEL …]")] = (),
     jobs: Annotated[int | None, tyro.conf.arg(metavar="N")] = None,
     scheduler: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS")] = None,
 ) -> int:
     """Compare committees with other models of a table, by cross-validation.
 
     A line, a decision tree with as many leaves as there are experts, boosting, and if they are
-    installed Cubist (of numbers) and EBM.
+    installed Cubist (of numbers) and EBM. A fit of EBM on a large table takes many minutes, so
+    there it learns from fewer rows, which is said.
 
     Parameters
     ----------
     folds
         Parts that the rows are divided into.
+    skip
+        Models to leave out, such as EBM.
     jobs
         Processes that share the folds; by default they run one after the other.
     scheduler
@@ -33,11 +40,13 @@ def compare(
     if jobs is not None and (jobs < 1 or scheduler is not None):
         raise ValueError(f"--jobs must be at least 1, and is not for --scheduler, but got {jobs}")
     task = table.task()
+    _refuse_unknown(task.classify, skip)
     found = cross_validate(
         task,
         table.experts,
         folds,
         table.seed,
+        skip=skip,
         jobs=jobs,
         scheduler=scheduler,
         progress=not table.json,
@@ -57,7 +66,21 @@ def compare(
         f"{table.data.name}: mean over {folds} folds of {len(task.y):,} rows; ± is between folds\n"
     )
     print_table(rows)
+    for name, told in found.items():
+        if told["rows"] is not None:
+            print(f"\n{name} learned from {told['rows']:,.0f} rows; --skip {name} is faster")
     return 0
+
+
+def _refuse_unknown(classify: bool, names: tuple[str, ...]) -> None:
+    from pinfactory.report import peers
+
+    known = list(peers(classify, 0, 2))
+    for name in names:
+        if name not in known:
+            raise ValueError(
+                f"--skip must be among {', '.join(map(repr, known))}, but got {name!r}"
+            )
 
 
 def cross_validate(
@@ -66,6 +89,7 @@ def cross_validate(
     folds: int,
     seed: int,
     *,
+    skip: tuple[str, ...] = (),
     jobs: int | None = None,
     scheduler: str | None = None,
     progress: bool = False,
@@ -75,63 +99,87 @@ def cross_validate(
 
     import numpy as np
 
-    from pinfactory.report import COMMITTEE
+    from pinfactory.report import EBM, peers
     from pinfactory.sweep import sweep
     from pinfactory.sweep.futures import IN_PROCESS
 
+    fast = [name for name in peers(task.classify, seed, 2) if name not in (EBM, *skip)]
+    slow = [name for name in peers(task.classify, seed, 2) if name == EBM and name not in skip]
     judged = sweep(
         partial(judge_fold, task.frame, task.y, task.classify, experts, folds, seed),
-        {"fold": range(folds)},
+        # What takes longest has tasks of its own, which come last: the time left is told well.
+        {"names": [tuple(names) for names in (fast, slow) if names or names is fast]}
+        | {"fold": range(folds)},
         jobs=jobs,
         scheduler=IN_PROCESS if jobs is None and scheduler is None else scheduler,
         verbose=progress,
     )
-    own = {name: float(np.mean([told[name] for told in judged])) for name in ("bits", "rules")}
+    models: dict[str, list[dict[str, Any]]] = {}
+    for told in judged:
+        for name, numbers in told.items():
+            models.setdefault(name, []).append(numbers)
 
-    def mean(name: str, number: str) -> float:
-        return float(np.mean([told["models"][name][number] for told in judged]))
+    def mean(values: list[Any]) -> float | None:
+        return None if None in values else float(np.mean(values))
 
     return {
-        name: {
-            "score": mean(name, "score"),
-            "spread": float(np.std([told["models"][name]["score"] for told in judged])),
-            "error": mean(name, "error"),
-            "terms": mean(name, "terms"),
-            "seconds": mean(name, "seconds"),
-            "bits": own["bits"] if name == COMMITTEE else None,
-            "rules": own["rules"] if name == COMMITTEE else None,
-        }
-        for name in judged[0]["models"]
+        name: {number: mean([one[number] for one in found]) for number in found[0]}
+        | {"spread": float(np.std([one["score"] for one in found]))}
+        for name, found in models.items()
     }
 
 
 def judge_fold(
-    frame: Any, y: Any, classify: bool, experts: int, folds: int, seed: int, *, fold: int
-) -> dict[str, Any]:
-    """Return what each model makes of the rows of a fold, learned from all others."""
-    import time
+    frame: Any,
+    y: Any,
+    classify: bool,
+    experts: int,
+    folds: int,
+    seed: int,
+    *,
+    names: tuple[str, ...],
+    fold: int,
+) -> dict[str, dict[str, float | None]]:
+    """Return what models make of the rows of a fold, learned from all others.
 
+    A committee is among them unless EBM is, which has tasks of its own.
+    """
+    import numpy as np
     from sklearn.model_selection import KFold, StratifiedKFold
 
-    from pinfactory.report import COMMITTEE, judge, judge_peer, peers
+    from pinfactory.report import EBM, judge_peer, peers
 
     enough = classify and y.value_counts().min() >= folds
     splits = (StratifiedKFold if enough else KFold)(folds, shuffle=True, random_state=seed)
     rows, others = list(splits.split(frame, y if enough else None))[fold]
-    learned, held_out = frame.iloc[rows], frame.iloc[others]
-    start, truth = time.process_time(), y.iloc[others].to_numpy()
-    ours = make_committee(classify, experts, None, seed, verbose=False).fit(learned, y.iloc[rows])
-    seconds = time.process_time() - start
-    classes, n_rules = ours.classes_ if classify else None, len(ours.rules())
-    found = [judge(COMMITTEE, ours, classes, held_out, truth, seconds)]
-    for name, make in peers(classify, seed, n_rules).items():
-        known = (learned, y.iloc[rows].to_numpy())
-        found.append(judge_peer(name, make, classes, known, (held_out, truth)))
-    return {
-        "bits": float(ours.information_.selector),
-        "rules": n_rules,
-        "models": {
-            one.name: {n: float(getattr(one, n)) for n in ("score", "error", "terms", "seconds")}
-            for one in found
-        },
+    parts = [(frame.iloc[i], y.iloc[i].to_numpy()) for i in (rows, others)]
+    classes = np.unique(parts[0][1]) if classify else None
+    found: dict[str, dict[str, float | None]] = {}
+    n_leaves = 2
+    if EBM not in names:
+        found, n_leaves = _judge_committee(experts, seed, classes, *parts)
+    makers = peers(classify, seed, n_leaves)
+    return found | {
+        name: _numbers(judge_peer(name, makers[name], classes, *parts)) for name in names
     }
+
+
+def _judge_committee(
+    experts: int, seed: int, classes: Any, learned: tuple[Any, Any], held_out: tuple[Any, Any]
+) -> tuple[dict[str, dict[str, float | None]], int]:
+    """Return what a committee makes of rows, and how many rules it has."""
+    import time
+
+    from pinfactory.report import COMMITTEE, judge
+
+    start = time.process_time()
+    ours = make_committee(classes is not None, experts, None, seed, verbose=False).fit(*learned)
+    told = judge(COMMITTEE, ours, classes, *held_out, time.process_time() - start)
+    rules, bits = len(ours.rules()), float(ours.information_.selector)
+    return {COMMITTEE: _numbers(told) | {"bits": bits, "rules": rules}}, rules
+
+
+def _numbers(judged: "Judgement") -> dict[str, float | None]:
+    """Return what is told of a model in one fold."""
+    told = {name: value for name, value in judged._asdict().items() if name != "name"}
+    return told | {"bits": None, "rules": None}

@@ -17,6 +17,9 @@ from threadpoolctl import threadpool_limits
 from pinfactory.tables import Encoding
 
 COMMITTEE, LINEAR, TREE, BOOSTING = "committee", "one line", "tree", "boosting"
+CUBIST, EBM = "Cubist", "EBM"
+# Numbers (rows times features) beyond which a fit takes many minutes: fewer rows are learned from.
+MOST_NUMBERS = {EBM: 50_000}
 # Probabilities of 0 are raised to this, so that one row cannot cost infinitely much.
 LEAST = 1e-3
 
@@ -36,6 +39,8 @@ class Judgement(NamedTuple):
         How many numbers one would have to read to know the whole model.
     seconds
         Processor time of training.
+    rows
+        How many rows it learned from, if that is not all of them.
     """
 
     name: str
@@ -43,6 +48,7 @@ class Judgement(NamedTuple):
     error: float
     terms: int
     seconds: float
+    rows: int | None = None
 
 
 def judge(
@@ -55,7 +61,8 @@ def judge(
         score = 1.0 - np.sum((y - answer) ** 2) / max(spread, 1e-12)
         error = np.abs(y - answer).mean()
     else:
-        proba = np.asarray(model.predict_proba(X), float)
+        proba = np.zeros((len(y), len(classes)))
+        proba[:, np.searchsorted(classes, model.classes_)] = model.predict_proba(X)
         codes = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
         known = classes[codes] == y
         right = np.where(known, proba[np.arange(len(y)), codes], 0.0)
@@ -82,13 +89,13 @@ def peers(classify: bool, seed: int, n_leaves: int) -> Mapping[str, Callable[[],
         if find_spec("cubist"):
             from cubist import Cubist
 
-            found["Cubist"] = lambda: Cubist(random_state=seed)
+            found[CUBIST] = lambda: Cubist(random_state=seed)
     if find_spec("interpret"):
         from interpret import glassbox
 
         kind = "Classifier" if classify else "Regressor"
         made = getattr(glassbox, f"ExplainableBoosting{kind}")
-        found["EBM"] = lambda: made(random_state=seed, n_jobs=1)
+        found[EBM] = lambda: made(random_state=seed, n_jobs=1)
     return found
 
 
@@ -100,13 +107,19 @@ def judge_peer(
     held_out: tuple[Any, np.ndarray],
 ) -> Judgement:
     """Fit a model on a frame and its targets as a committee sees them; judge it on others."""
-    encoding, start = Encoding.learn(learned[0]), time.process_time()
+    encoding, y = Encoding.learn(learned[0]), learned[1]
+    some = np.arange(len(y))
+    if len(y) * len(encoding.features) > MOST_NUMBERS.get(name, np.inf):
+        some = np.random.default_rng(0).permutation(some)
+        some = some[: MOST_NUMBERS[name] // len(encoding.features)]
+    start = time.process_time()
     # Threads that wait for one another on a busy machine take several times as long.
     with warnings.catch_warnings(), threadpool_limits(1):
         warnings.simplefilter("ignore")  # of iterations, names, and features of no use
-        model = make().fit(encoding.transform(learned[0]), learned[1])
+        model = make().fit(encoding.transform(learned[0])[some], y[some])
         seconds = time.process_time() - start
-        return judge(name, model, classes, encoding.transform(held_out[0]), held_out[1], seconds)
+        told = judge(name, model, classes, encoding.transform(held_out[0]), held_out[1], seconds)
+    return told._replace(rows=None if len(some) == len(y) else len(some))
 
 
 def _terms(model: Any) -> int:
@@ -121,8 +134,8 @@ def _terms(model: Any) -> int:
         return int(last.tree_.n_leaves)
     if hasattr(last, "term_scores_"):
         return int(sum(np.size(scores) for scores in last.term_scores_))
-    if hasattr(last, "coeff_"):  # Cubist
-        weights = last.coeff_.drop(columns=["committee", "rule"], errors="ignore")
+    if hasattr(last, "coeffs_"):  # Cubist
+        weights = last.coeffs_.drop(columns=["committee", "rule"], errors="ignore")
         return int(weights.notna().to_numpy().sum())
     trees = getattr(last, "_predictors", ())
     return int(sum(tree.get_n_leaf_nodes() for step in trees for tree in step))

@@ -147,9 +147,10 @@ class Column:
     def encode(self, values: np.ndarray) -> Float[np.ndarray, "n k"]:
         """Return the features of values as `read` gives them."""
         if self.kind == "category":
-            known, codes = np.unique(values.astype(str), return_inverse=True)
-            table = np.asarray([self.code(level) for level in known.tolist()])
-            return table.reshape(len(known), -1)[codes.ravel()]
+            words = values.tolist()
+            places = {level: i for i, level in enumerate(dict.fromkeys(words))}
+            table = np.asarray([self.code(level) for level in places])
+            return table.reshape(len(places), -1)[[places[word] for word in words]]
         gone = np.isnan(values)
         features = np.column_stack([np.where(gone, self._filled, values), gone])
         return features[:, : len(self.feature_levels())]

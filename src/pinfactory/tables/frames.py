@@ -46,6 +46,8 @@ def texts(series: nw.Series) -> tuple[np.ndarray, Bool[np.ndarray, " n"]]:
     """Return a column as text, and where it is missing."""
     missing = np.asarray(series.is_null().to_numpy(), bool)
     values = series.to_numpy()
+    if series.dtype == nw.String:
+        return np.where(missing, "", values).astype(object), missing
     words = ["" if gone else str(v) for v, gone in zip(values, missing, strict=True)]
     return np.asarray(words, object), missing
 

@@ -50,3 +50,22 @@ def test_aplr_gives_probabilities_in_the_order_of_the_classes():
     assert np.mean(model.predict(x) == classes) > 0.9
     assert not hasattr(model, "score_samples")
     assert len(model.terms_) > 0
+
+
+def test_shares_of_tables_count_a_tie_as_half_and_the_winner_is_said():
+    def piece(table, method, score, seconds):
+        return {"table": table, "method": method, "score": score, "seconds": seconds}
+
+    rows = [
+        piece("a", "8 linear experts", 0.9, 2.0),
+        piece("a", "EBM", 0.8, 1.0),
+        piece("b", "8 linear experts", 0.5, 2.0),
+        piece("b", "EBM", 0.5, 9.0),
+        piece("c", "8 linear experts", 0.5, 2.0),  # EBM has not been there
+    ]
+    found = {
+        m.name: m.ours for m in rule_peers.measures({str(i): row for i, row in enumerate(rows)})
+    }
+    assert found["share of tables ahead in score, 8 linear experts, beside EBM"] == 0.75
+    assert found["share of tables ahead in seconds, 8 linear experts, beside EBM"] == 0.5
+    assert found["quantities won of 2, 8 linear experts, beside EBM"] == 1

@@ -1,25 +1,21 @@
 """How long a user waits: fits at default settings, and a new process up to its first answer."""
 
-import os
-import resource
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from pinfactory import SpecialistRegressor
-from pinfactory.core.compiling import CACHE_VARIABLE
 from pinfactory.experiments.experiment import Measure, Presets, Results
 
 from ._charts import draw_measures
-from ._processes import in_new_process
+from ._processes import in_new_process, run_as_user
 
 TITLE = "Time of a fit, and of a first answer"
 ABOUT = """
@@ -105,21 +101,9 @@ def _first_answers(repeats: int) -> dict[str, list[float]]:
     for _ in range(repeats):
         with tempfile.TemporaryDirectory() as folder:
             for seconds in found.values():
-                seconds.append(_seconds_of_process({CACHE_VARIABLE: folder}))
+                used, _ = run_as_user(["-c", _ANSWER], Path(folder), Path(folder) / "cache")
+                seconds.append(used)
     return found
-
-
-def _seconds_of_process(variables: Mapping[str, str]) -> float:
-    began = _seconds_of_children()
-    # As a user's process: experiments turn the cache off, or have another.
-    known = {k: v for k, v in os.environ.items() if not k.startswith("JAX_")}
-    subprocess.run([sys.executable, "-c", _ANSWER], check=True, env={**known, **variables})
-    return _seconds_of_children() - began
-
-
-def _seconds_of_children() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 def measures(results: Results) -> list[Measure]:
