@@ -1,6 +1,7 @@
 """Omniglot experiments: measures and figures from results made by hand, and a short run."""
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,27 +24,24 @@ needs_archives = pytest.mark.skipif(
 )
 
 
-def piece(learner: str, n_experts: int | None, scores: list[float]) -> dict[str, Any]:
+def piece(learner: str, n_experts: int | None, scores: list[float], seed: int) -> list[Any]:
     found: dict[str, Any] = {"learner": learner, "shots": 1, "rotations": "classes"}
-    found |= {"n_experts": n_experts, "scores": [scores, scores]}
-    known = n_experts is not None
-    return found | {
-        "before": [0.8, 0.9] if known else [],
-        "bits": [3.0, 3.0] if known else [],
-        "effective": [15.0, 15.0] if known else [],
-        "curve_steps": [0, 10],
-        "curve": [[0.8, 0.9], [0.9, 1.0]] if known else [],
-    }
+    found |= {"n_experts": n_experts, "scores": scores, "groups": [0, 1, 2, 3]}
+    if n_experts is None:
+        return [found]
+    curve = {"curve_steps": [0, 10], "curve": ([0.8, 0.9], [0.9, 1.0])[seed]}
+    return [found | curve | {"before": (0.8, 0.9)[seed], "bits": 3.0, "effective": 15.0}]
 
 
 @pytest.fixture
 def table() -> dict[str, Any]:
-    return {
-        "a": piece("1 expert", 1, [0.5, 1.0, 0.5, 1.0]),
-        "b": piece("16 experts", 16, [1.0, 1.0, 1.0, 1.0]),
-        "c": piece("k-means", 16, [1.0, 1.0, 0.5, 0.5]),
-        "d": piece("MAML", None, [0.5, 0.5, 1.0, 1.0]),
+    found = {
+        "a": partial(piece, "1 expert", 1, [0.5, 1.0, 0.5, 1.0]),
+        "b": partial(piece, "16 experts", 16, [1.0, 1.0, 1.0, 1.0]),
+        "c": partial(piece, "k-means", 16, [1.0, 1.0, 0.5, 0.5]),
+        "d": partial(piece, "MAML", None, [0.5, 0.5, 1.0, 1.0]),
     }
+    return {f"{name}, seed {seed}": make(seed) for name, make in found.items() for seed in (0, 1)}
 
 
 def test_table_measures_stand_beside_the_paper(table: dict[str, Any]) -> None:
@@ -58,12 +56,24 @@ def test_table_measures_stand_beside_the_paper(table: dict[str, Any]) -> None:
     assert rows[f"I(M;X) in bits, {sixteen}"].paper == 3.2
 
 
+GAIN = "gain over 1 expert in {}, 16 experts, K=1, rotations as classes"
+
+
 def test_gains_are_paired(table: dict[str, Any]) -> None:
-    """Gains (½, 0, ½, 0) have mean ¼ and standard error ¼ / √4."""
-    (row,) = (r for r in omniglot_table.measures(table) if "gain over 1 expert" in r.name)
-    assert "+25.00 ± 12.50 points" in row.name
-    assert row.ours == pytest.approx(2.0)
-    assert any("gain over k-means" in r.name for r in omniglot_table.measures(table))
+    """Gains (½, 0, ½, 0) have mean ¼ and standard error ½/√3/√4, with n − 1 = 3."""
+    rows = {row.name: row for row in omniglot_table.measures(table)}
+    points = rows[GAIN.format("points")]
+    assert (points.ours, points.spread) == pytest.approx((25.0, 100 * 0.5 / np.sqrt(12)))
+    assert rows[GAIN.format("standard errors")].ours == pytest.approx(np.sqrt(3.0))
+    assert any("gain over k-means" in name for name in rows)
+
+
+def test_gains_are_clustered_by_character(table: dict[str, Any]) -> None:
+    """Tasks 0 and 2, where the gain is, about one character: sums ±½ of two, √(2 · ½)/4."""
+    for rows in table.values():
+        rows[0]["groups"] = [0, 1, 0, 1]
+    found = {row.name: row for row in omniglot_table.measures(table)}
+    assert found[GAIN.format("points")].spread == pytest.approx(100 * np.sqrt(2 * 0.5) / 4)
 
 
 def test_the_table_is_drawn(table: dict[str, Any], tmp_path: Path) -> None:
@@ -81,7 +91,7 @@ def test_the_table_is_drawn(table: dict[str, Any], tmp_path: Path) -> None:
 
 
 def test_the_papers_method_stands_beside_ours(table: dict[str, Any]) -> None:
-    table["e, the paper's method"] = piece("16 experts", 16, [0.5, 0.5, 0.5, 0.5])
+    table["e, the paper's method"] = piece("16 experts", 16, [0.5, 0.5, 0.5, 0.5], 0)
     rows = {row.name: row for row in omniglot_table.measures(table)}
     name = "accuracy after 10 steps, 16 experts, K=1, rotations as classes"
     assert rows[name].paper_method == rows[f"{name}, the paper's method"].ours == 0.5
@@ -91,7 +101,7 @@ def test_the_papers_method_stands_beside_ours(table: dict[str, Any]) -> None:
 def test_the_paper_preset_has_every_learner_and_both_readings() -> None:
     names = omniglot_table.pieces(omniglot_table.Settings.paper())
     assert len(names) == 2 * 3 * (5 + 2 + 8)
-    assert "16 experts, K=10, rotations as augmentation" in names
+    assert "16 experts, rotations as augmentation, seed 2" in names
 
 
 def test_missing_archives_are_reported(tmp_path: Path) -> None:
@@ -157,7 +167,7 @@ def test_a_tiny_run_of_the_papers_method() -> None:
     )
     results = {name: run() for name, run in omniglot_table.pieces(settings).items()}
     ((name, found),) = results.items()
-    assert name == "2 experts, K=1, rotations as classes, the paper's method"
-    assert found["curve"][0][1] == pytest.approx(np.mean(found["scores"][0]), abs=1e-4)
-    assert 0.0 <= found["bits"][0] <= 1.0
+    assert name == "2 experts, rotations as classes, seed 0, the paper's method"
+    assert found[0]["curve"][1] == pytest.approx(np.mean(found[0]["scores"]), abs=1e-4)
+    assert 0.0 <= found[0]["bits"] <= 1.0
     assert omniglot_table.draw(results).axes

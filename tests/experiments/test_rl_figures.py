@@ -194,6 +194,18 @@ def test_the_matrix_of_cart_pole_has_histograms_on_its_diagonal() -> None:
     assert last.ours == 0.0
 
 
+def test_a_cooled_beta_stands_beside_the_fixed_one_and_nowhere_else() -> None:
+    fixed, cooled = curves(2, 500.0), curves(2, 400.0)
+    rows = rl_cart_pole.measures({"seed 0": fixed, f"seed 0{rl_cart_pole.COOLED}": cooled})
+    found = {row.name: row.ours for row in rows}
+    assert found["return, stochastic"] == found["return at the end, stochastic, fixed β"] == 450.0
+    assert found["return at the end, stochastic, cooled β"] == 360.0
+    # The made-up curves rise evenly from a tenth to all of 0.9 times the level.
+    over = "mean return over training, stochastic, {} β"
+    assert found[over.format("fixed")] == pytest.approx(0.55 * 450.0)
+    assert found[over.format("cooled")] == pytest.approx(0.55 * 360.0)
+
+
 # What `make run` does not do: the paper's agents, and learning in phases. Who learns beside them is
 # the one of the same name.
 TINY = {

@@ -12,9 +12,16 @@ from jaxtyping import PyTree
 from sklearn.base import clone
 
 from pinfactory.meta import MetaSpecialistClassifier
-from pinfactory.meta.evaluation import answers
+from pinfactory.meta.evaluation import answers, evaluate
 from pinfactory.meta.experts import NearestCentre, TaskInput
-from pinfactory.meta.shared import DIRECTION_SCALE, FeatureExpert, KernelSteps, SharedHierarchy
+from pinfactory.meta.shared import (
+    DIRECTION_SCALE,
+    HEAD_SCALE,
+    FeatureExpert,
+    KernelSteps,
+    SharedHierarchy,
+)
+from pinfactory.meta.source import ScaledTasks
 from pinfactory.meta.tasks import ArrayTasks, Samples
 from pinfactory.persistence import load
 
@@ -60,7 +67,8 @@ def test_kernel_steps_are_gradient_steps_on_the_head(
     rule = random(KernelSteps.start(n_features))
     support, query = (jnp.asarray(rng.normal(size=(n, n_features))) for n in (n_support, n_query))
     labels = jnp.repeat(jnp.arange(n_classes), 2)
-    got = eqx.filter_jit(rule)(experts, support, labels, query)
+    chosen = jnp.asarray(1)
+    got = eqx.filter_jit(rule)(experts, support, labels, query, chosen)
 
     def utility(w: jax.Array, b: jax.Array, weights: jax.Array) -> jax.Array:
         log_probs = jax.nn.log_softmax(support @ w + b)
@@ -71,11 +79,39 @@ def test_kernel_steps_are_gradient_steps_on_the_head(
         directions = DIRECTION_SCALE * experts.directions[m]
         matrix = jnp.diag(jnp.exp(rule.log_rates)) + directions @ directions.T
         weights = jnp.exp(experts.log_weights[m])[labels]
-        w, b = jnp.zeros((n_features, n_classes)), experts.offset[m]
+        trust = jnp.exp(rule.log_trust)
+        w = trust * HEAD_SCALE * experts.weight[1]
+        b = trust * experts.bias[1] + experts.offset[m]
         for _ in range(10):
             slope_w, slope_b = slopes(w, b, weights)
             w, b = w + matrix @ slope_w, b + jnp.exp(rule.log_bias_rate) * slope_b
         np.testing.assert_allclose(got[m], query @ w + b, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("routing", ["mixture", "best"])
+def test_adaptation_begins_at_what_the_chosen_expert_knows(
+    specialists: MetaSpecialistClassifier, tasks: ArrayTasks, routing: Any
+) -> None:
+    """Steps of no length, without the offset, leave the chosen expert's own classes."""
+    model = specialists.state_.model
+    assert isinstance(model, SharedHierarchy)
+    experts: Any = model.experts
+    stuck = eqx.tree_at(
+        lambda h: (
+            *(h.adaptation.log_rates, h.adaptation.log_bias_rate),
+            *(h.experts.directions, h.experts.offset),
+        ),
+        model,
+        (
+            *(jnp.full_like(model.adaptation.log_rates, -jnp.inf), jnp.asarray(-jnp.inf)),
+            *(jnp.zeros_like(experts.directions), jnp.zeros_like(experts.offset)),
+        ),
+    )
+    unmoved = evaluate(stuck, ScaledTasks(tasks, specialists.scale_), 250, routing=routing)
+    own = specialists.evaluate(tasks, 250, inner_steps=0, routing="best")
+    np.testing.assert_array_equal(unmoved.scores, own.scores)
+    moved = specialists.evaluate(tasks, 250, routing=routing)
+    assert np.mean(moved.scores != own.scores) > 0.1
 
 
 def test_the_nearest_centre_is_chosen() -> None:

@@ -23,6 +23,8 @@ from .experts import TaskInput
 # Weights of many features at once are stored larger than they act, by these factors: Adam moves
 # all parameters by steps of about one size, which would be too far for these.
 HEAD_SCALE, DIRECTION_SCALE = 0.05, 0.07
+# How much of what an expert knows its adaptation begins at, before it has learned how much.
+FIRST_TRUST = 0.3
 
 
 class FeatureExpert(Expert):
@@ -36,7 +38,8 @@ class FeatureExpert(Expert):
         V, along which the steps of the adaptation are longer. They begin at random, so that
         experts differ in what they take from a support set, and err in different tasks.
     offset
-        The bias of the adapted head before the first step.
+        What the first step adds to the bias, whatever the samples: without it a single sample of
+        each class does not tell where to draw the line.
     log_weights
         Logarithms of the weights of samples of every class.
     """
@@ -71,16 +74,25 @@ class FeatureExpert(Expert):
         self, x: Float[Array, "*n f"], *, key: Key[Array, ""] | None = None
     ) -> Categorical:
         """Return p(y|x, m) of features before any adaptation."""
-        return Categorical.from_logits(HEAD_SCALE * (x @ self.weight) + self.bias)
+        return Categorical.from_logits(self.logits(x))
+
+    def logits(self, x: Float[Array, "*n f"]) -> Float[Array, "*n c"]:
+        """Return what one expert knows of features before any adaptation."""
+        return HEAD_SCALE * (x @ self.weight) + self.bias
 
 
 class KernelSteps(eqx.Module):
-    """Gradient steps on a linear head by a learned rule.
+    """Gradient steps on a linear head by a learned rule, from what the chosen expert knows.
+
+    The steps begin at t · h(x) + o, where h are the logits of the chosen expert's initial head: the
+    answers of that expert, less certain by a learned t, and a learned offset of the adapting
+    expert. An expert who is as certain as its answers before any sample finds nothing to learn in
+    samples of its own family.
 
     Every step goes up the log-likelihood of the support set, preconditioned by a learned matrix:
-    A = diag(a) + V Vᵀ, with step sizes a that all experts share and directions V of the expert. A
-    head after any number of steps is A Σ φ(xₛ) cₛᵀ, so that only the coefficients c are computed,
-    with the kernel k(x, x′) = φ(x)ᵀ A φ(x′).
+    A = diag(a) + V Vᵀ, with step sizes a that all experts share and directions V of the expert.
+    What any number of steps adds to the head is A Σ φ(xₛ) cₛᵀ, so that only the coefficients c are
+    computed, with the kernel k(x, x′) = φ(x)ᵀ A φ(x′).
 
     Attributes
     ----------
@@ -88,12 +100,15 @@ class KernelSteps(eqx.Module):
         log a, the step sizes of the features.
     log_bias_rate
         The same for the bias.
+    log_trust
+        log t.
     steps
         Number of steps; without any the initial head answers.
     """
 
     log_rates: Float[Array, " f"]
     log_bias_rate: Float[Array, ""]
+    log_trust: Float[Array, ""]
     steps: int = eqx.field(static=True)
 
     @classmethod
@@ -101,7 +116,8 @@ class KernelSteps(eqx.Module):
         """Begin with equal rates; `rate` is the kernel of an image with itself by them."""
         log_rate = np.float32(np.log(rate / n_features))
         rates = jax.device_put(np.full(n_features, log_rate))
-        return cls(rates, jax.device_put(log_rate), steps)
+        log_trust = jax.device_put(np.float32(np.log(FIRST_TRUST)))
+        return cls(rates, jax.device_put(log_rate), log_trust, steps)
 
     def __call__(
         self,
@@ -109,24 +125,24 @@ class KernelSteps(eqx.Module):
         support: Float[Array, "s f"],
         labels: Int[Array, " s"],
         query: Float[Array, "q f"],
+        chosen: Int[Array, ""],
     ) -> Float[Array, "m q c"]:
         """Return the logits of the queries by experts side by side after adaptation."""
-        n_support = len(support)
-        kernel = self._kernels(experts, jnp.concatenate([support, query]), n_support)
+        n_support, features = len(support), jnp.concatenate([support, query])
+        kernel = self._kernels(experts, features, n_support)
         weights = jnp.exp(experts.log_weights)[:, labels, None] / n_support
-        offset = experts.offset[:, None]
-        target = jax.nn.one_hot(labels, experts.offset.shape[-1])
-
-        def logits(rows: Float[Array, "m x s"], c: Float[Array, "m s c"]) -> Float[Array, "m x c"]:
-            return offset + jnp.einsum("mxs,msc->mxc", rows, c)
+        # Initial heads learn from answers before adaptation alone.
+        expert = jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf[chosen]), experts)
+        start = jnp.exp(self.log_trust) * expert.logits(features) + experts.offset[:, None]
+        target = jax.nn.one_hot(labels, start.shape[-1])
 
         def step(c: Float[Array, "m s c"], _: None) -> tuple[Float[Array, "m s c"], None]:
-            residual = target - jax.nn.softmax(logits(kernel[:, :n_support], c))
-            return c + weights * residual, None
+            now = start[:, :n_support] + kernel[:, :n_support] @ c
+            return c + weights * (target - jax.nn.softmax(now)), None
 
-        start = jnp.zeros((len(offset), *target.shape))
-        c, _ = jax.lax.scan(step, start, None, length=self.steps)
-        return logits(kernel[:, n_support:], c)
+        nothing = jnp.zeros((len(kernel), *target.shape))
+        c, _ = jax.lax.scan(step, nothing, None, length=self.steps)
+        return start[:, n_support:] + kernel[:, n_support:] @ c
 
     def _kernels(
         self, experts: FeatureExpert, features: Float[Array, "x f"], n_support: int
@@ -177,7 +193,8 @@ class SharedHierarchy(Hierarchy):
         before = jax.vmap(lambda expert: expert(fixed))(experts)
         if self.adaptation.steps == 0:
             return Answers(before, before)
-        logits = self.adaptation(experts, support, x.support.y, query)
+        chosen = jnp.argmax(self.select(x).log_probs) if len(experts.bias) > 1 else jnp.asarray(0)
+        logits = self.adaptation(experts, support, x.support.y, query, chosen)
         return Answers(before, Categorical.from_logits(logits))
 
     def expert(self, m: Int[Array, ""]) -> "Expert | Hierarchy":

@@ -1,6 +1,6 @@
 """The figure of the sine curves: errors, rate and utility, partitions, adapted curves."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -9,7 +9,7 @@ from matplotlib.figure import Figure, SubFigure
 
 from pinfactory.experiments.experiment import Results
 from pinfactory.experiments.methods import LITERAL, by_method
-from pinfactory.experiments.style import GREY, INK, PALETTE, headline, new_figure, tidy
+from pinfactory.experiments.style import GREY, INK, PALETTE, counted, headline, new_figure, tidy
 
 from ._pictures import partition_image
 
@@ -24,29 +24,36 @@ def pieces_of(results: Results, rule: str, shots: int) -> list[dict[str, Any]]:
 
 
 def draw(results: Results) -> Figure:
-    """Draw errors by number of experts, the rate–utility curve, partitions and adapted curves."""
+    """Draw errors by number of experts, rate and utility, partitions and curves of every K."""
     found = by_method(results)
     # Partitions and curves are ours, if there are any.
     results = next(iter(found.values()))
-    figure = new_figure(13.0, 11.0)
-    top, middle, bottom = cast(
-        Sequence[SubFigure], figure.subfigures(3, 1, height_ratios=(1.0, 0.8, 0.8))
-    )
     all_shots = sorted({p["shots"] for p in results.values() if "shots" in p})
+    rule = "none" if any(p.get("rule") == "none" for p in results.values()) else "gradient"
+    figure = new_figure(13.0, 4.2 + 6.0 * len(all_shots))
+    heights = (4.2, *(3.0 for _ in all_shots for _ in range(2)))
+    top, *rows = cast(
+        Sequence[SubFigure], figure.subfigures(len(heights), 1, height_ratios=heights)
+    )
     panels = top.subplots(1, len(all_shots) + 1)
     for axes, shots in zip(panels, all_shots, strict=False):
         _draw_errors(axes, results, shots, found.get(LITERAL, {}))
     _draw_rate(panels[-1], results, max(all_shots))
-    rule = "none" if any(p.get("rule") == "none" for p in results.values()) else "gradient"
-    several = [p for p in pieces_of(results, rule, max(all_shots)) if p["n_experts"] > 1]
-    for axes, piece in zip(
-        middle.subplots(1, len(several), squeeze=False)[0], several, strict=True
-    ):
-        _draw_partition(axes, piece)
-    line = pieces_of(results, rule, max(all_shots))
-    for axes, piece in zip(bottom.subplots(1, len(line), squeeze=False)[0], line, strict=True):
-        _draw_curves(axes, piece)
+    partitions, curves = rows[: len(all_shots)], rows[len(all_shots) :]
+    for part, shots in zip(partitions, all_shots, strict=True):
+        several = [p for p in pieces_of(results, rule, shots) if p["n_experts"] > 1]
+        _draw_row(part, several, _draw_partition)
+    for part, shots in zip(curves, all_shots, strict=True):
+        _draw_row(part, pieces_of(results, rule, shots), _draw_curves)
     return figure
+
+
+def _draw_row(
+    part: SubFigure, line: Sequence[dict[str, Any]], one: Callable[[Axes, dict[str, Any]], None]
+) -> None:
+    """Draw the same of 1, 2, … experts side by side."""
+    for axes, piece in zip(part.subplots(1, len(line), squeeze=False)[0], line, strict=True):
+        one(axes, piece)
 
 
 def _draw_errors(axes: Axes, results: Results, shots: int, literal: Results) -> None:
@@ -115,7 +122,7 @@ def _draw_partition(axes: Axes, piece: dict[str, Any]) -> None:
         aspect="auto",
     )
     axes.set(xlabel="phase b", ylabel="amplitude a")
-    headline(axes, f"{piece['n_experts']} experts share the curves")
+    headline(axes, f"{piece['n_experts']} experts share the curves", f"K = {piece['shots']}")
 
 
 def _draw_curves(axes: Axes, piece: dict[str, Any]) -> None:
@@ -125,6 +132,6 @@ def _draw_curves(axes: Axes, piece: dict[str, Any]) -> None:
         axes.plot(curve["x"], curve["y"], "o", color=colour, ms=4)
     axes.set(xlabel="x", ylim=(-6.0, 6.0))
     headline(
-        axes, f"{piece['n_experts']} expert{'s' * (piece['n_experts'] > 1)}, {RULES[piece['rule']]}"
+        axes, counted(piece["n_experts"], "expert"), f"K = {piece['shots']}, {RULES[piece['rule']]}"
     )
     tidy(axes)

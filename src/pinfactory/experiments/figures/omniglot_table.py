@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from pinfactory import paper
 from pinfactory.baselines import ANIL, MAML, MatchingNetworks, PreTraining, PrototypicalNetworks
 from pinfactory.experiments.experiment import Measure, Presets, Results, without
-from pinfactory.experiments.methods import Method, choose_pieces, compare_methods
+from pinfactory.experiments.methods import Method, by_method, choose_pieces, compare_methods
 from pinfactory.experiments.style import counted
-from pinfactory.meta import MetaSpecialistClassifier
+from pinfactory.meta import Evaluation, MetaSpecialistClassifier
 from pinfactory.meta.tasks import Omniglot
 
 from ._omniglot import lacks as lacks
@@ -57,6 +57,8 @@ BASELINES: dict[str, Callable[..., Any]] = {
     "ProtoNets, four blocks": partial(PrototypicalNetworks, 4, strided=True),
 }
 CONTROLS = ("untrained", "k-means")
+# What a piece has of each seed.
+OVER_SEEDS = ("scores", "before", "bits", "effective", "curve")
 # Tasks of a step with one shot.
 BATCH = 16
 # The learning rate and the tasks of a step with which committees go on from one shot to more.
@@ -97,16 +99,16 @@ class Settings(Presets):
 
 
 def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
-    """Return one piece for every learner and kind of task."""
-    own = without(settings, "method", "rotations", "n_experts", "controls", "baselines")
-    kinds = [(rotations, shots) for rotations in settings.rotations for shots in settings.shots]
+    """Return one piece for every learner, reading of the rotations, and seed."""
+    own = without(settings, "method", "seeds", "rotations", "n_experts", "controls", "baselines")
     ours, literal = (
         {
-            f"{learner}, K={shots}, rotations as {rotations}": partial(
-                _fit, own, learner, make, shots, rotations
+            f"{learner}, rotations as {rotations}, seed {seed}": partial(
+                _fit, own, learner, make, rotations, seed
             )
-            for rotations, shots in kinds
+            for rotations in settings.rotations
             for learner, make in learners.items()
+            for seed in range(settings.seeds)
         }
         for learners in (_ours(settings), _literal(settings))
     )
@@ -137,54 +139,74 @@ def _has(settings: Settings, control: str) -> bool:
 
 
 def _fit(
-    settings: Settings, name: str, make: Callable[..., Any], shots: int, rotations: str
-) -> dict[str, Any]:
-    """Train one learner for every seed and score it on the same test tasks."""
-    tasks = Omniglot(shots=shots, rotations=rotations, folder=settings.folder)
-    found: dict[str, Any] = {"learner": name, "shots": shots, "rotations": rotations}
-    found |= {"scores": [], "before": [], "bits": [], "effective": [], "n_experts": None}
-    found |= {"curve_steps": settings.curve, "curve": []}
-    for seed in range(settings.seeds):
-        learner = _trained(settings, name, partial(make, random_state=seed), tasks)
-        evaluate = partial(learner.evaluate, tasks, settings.n_tasks)
-        if isinstance(learner, paper.TaskClassifier):
-            evaluate = partial(evaluate, routing="best")
-        found["scores"].append(evaluate().scores.round(4).tolist())
-        if isinstance(learner, MetaSpecialistClassifier):
-            found["n_experts"] = learner.n_experts
-            curve = [float(evaluate(inner_steps=steps).mean) for steps in settings.curve]
-            found["curve"].append(curve)
-            information = learner.information(tasks, settings.n_tasks)
-            found["before"].append(curve[0])
-            found["bits"].append(information.selector)
-            found["effective"].append(information.effective_experts)
+    settings: Settings, name: str, make: Callable[..., Any], rotations: str, seed: int
+) -> list[dict[str, Any]]:
+    """Train one learner, and score it on the same test tasks as all others, for every K."""
+    learner, found = None, []
+    for shots in sorted(settings.shots):
+        tasks = Omniglot(shots=shots, rotations=rotations, folder=settings.folder)
+        learner = _trained(settings, name, partial(make, random_state=seed), tasks, learner)
+        row = {"learner": name, "shots": shots, "rotations": rotations, "n_experts": None}
+        found.append(row | _scored(settings, learner, tasks))
     return found
 
 
-def _trained(settings: Settings, name: str, make: Callable[..., Any], tasks: Omniglot) -> Any:
-    """Train a learner; committees go from tasks of one shot, the quickest, to those of more."""
+def _scored(settings: Settings, learner: Any, tasks: Omniglot) -> dict[str, Any]:
+    """Return accuracies of test tasks, which character each is about, and what a selector does."""
+    evaluate = partial(learner.evaluate, tasks, settings.n_tasks)
+    if isinstance(learner, paper.TaskClassifier):
+        evaluate = partial(evaluate, routing="best")
+    after = evaluate()
+    found = {"scores": after.scores.round(4).tolist(), "groups": after.groups.tolist()}
+    if isinstance(learner, MetaSpecialistClassifier):
+        curve = [float(evaluate(inner_steps=steps).mean) for steps in settings.curve]
+        information = learner.information(tasks, settings.n_tasks)
+        found |= {
+            "n_experts": learner.n_experts,
+            "before": curve[0],
+            "curve": curve,
+            "curve_steps": settings.curve,
+            "bits": information.selector,
+            "effective": information.effective_experts,
+        }
+    return found
+
+
+def _trained(
+    settings: Settings, name: str, make: Callable[..., Any], tasks: Omniglot, fewer: Any
+) -> Any:
+    """Train a learner; committees go on from the one with fewer shots, which learns quickest."""
     if name in BASELINES:
         return make(max_iter=settings.baseline_iter).fit(tasks)
     if name == "untrained":
         return make(max_iter=1).fit(tasks)
-    learner = make(max_iter=settings.max_iter)
-    if isinstance(learner, paper.TaskClassifier):
-        return learner.fit(tasks)
-    for shots in sorted({1, *settings.shots}):
-        if shots <= tasks.shots:
-            learner.fit(Omniglot(shots=shots, rotations=tasks.rotations, folder=settings.folder))
-            learner.set_params(
-                max_iter=settings.further_iter,
-                batch_size=FURTHER_BATCH,
-                learning_rate=FURTHER_RATE,
-                warm_start=True,
-            )
-    return learner
+    if fewer is None or isinstance(fewer, paper.TaskClassifier):
+        return make(max_iter=settings.max_iter).fit(tasks)
+    further = {"max_iter": settings.further_iter, "batch_size": FURTHER_BATCH}
+    return fewer.set_params(learning_rate=FURTHER_RATE, warm_start=True, **further).fit(tasks)
+
+
+def _gathered(results: Results) -> dict[str, Any]:
+    """Return one piece for every learner and kind of task, with lists over seeds."""
+    found: dict[str, Any] = {}
+    for suffix, pieces in by_method(results).items():
+        for row in (row for rows in pieces.values() for row in rows):
+            piece = found.setdefault(f"{_label(row)}{suffix}", {name: [] for name in OVER_SEEDS})
+            for name, value in row.items():
+                if name in OVER_SEEDS:
+                    piece[name].append(value)
+                else:
+                    piece[name] = value
+    return found
+
+
+def measures(results: Results) -> list[Measure]:
+    """Return accuracies and bits beside the paper's, and the gain of experts on the same tasks."""
+    return _judged(_gathered(results))
 
 
 @compare_methods
-def measures(results: Results) -> list[Measure]:
-    """Return accuracies and bits beside the paper's, and the gain of experts on the same tasks."""
+def _judged(results: Results) -> list[Measure]:
     rows = []
     for piece in results.values():
         shots, n_experts, label = piece["shots"], committee_size(piece), _label(piece)
@@ -206,7 +228,11 @@ def measures(results: Results) -> list[Measure]:
 
 
 def _gains(results: Results) -> list[Measure]:
-    """Compare the most experts with one, and with k-means, task by task."""
+    """Compare experts with one, and with k-means, task by task.
+
+    The spread of a gain in points is its standard error, clustered by character: tasks about one
+    character are hard or easy together, and seeds share the tasks.
+    """
     rows = []
     for piece in results.values():
         if committee_size(piece) is None or piece["n_experts"] == 1:
@@ -218,15 +244,13 @@ def _gains(results: Results) -> list[Measure]:
             if not found or (other == "k-means" and piece["n_experts"] != found[0]["n_experts"]):
                 continue
             gain = np.asarray(piece["scores"]) - np.asarray(found[0]["scores"])
-            mean, error = gain.mean(), gain.mean(axis=0).std() / np.sqrt(gain.shape[1])
-            rows.append(
-                Measure(
-                    f"gain over {other} in standard errors ({100 * mean:+.2f} ± "
-                    f"{100 * error:.2f} points), {_label(piece)}",
-                    float(mean / error) if error > 0 else 0.0,
-                    target=2.0 if piece["n_experts"] == 16 else None,
-                )
-            )
+            paired = Evaluation(100.0 * gain.mean(axis=0), np.asarray(piece["groups"]))
+            name = f"gain over {other} in points, {_label(piece)}"
+            rows.append(Measure(name, paired.mean, paired.standard_error, n=len(gain)))
+            target = 2.0 if piece["n_experts"] == 16 else None
+            ratio = paired.mean / paired.standard_error if paired.standard_error > 0 else 0.0
+            name = f"gain over {other} in standard errors, {_label(piece)}"
+            rows.append(Measure(name, ratio, target=target))
     return rows
 
 
@@ -244,4 +268,4 @@ def _label(piece: Any) -> str:
 
 def draw(results: Results) -> Figure:
     """Draw accuracy and bits against the number of experts, and others' methods beside them."""
-    return draw_table(results)
+    return draw_table(_gathered(results))

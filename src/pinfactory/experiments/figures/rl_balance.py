@@ -164,6 +164,14 @@ def measures(results: Results) -> list[Measure]:
         for how in ("deterministic", "stochastic"):
             values = [piece[f"best_{how}"] for piece in found]
             rows.append(Measure.over(f"return, {how}, {kind}", values))
+        if not kind.startswith("5"):
+            continue
+        for bits, name in (("selector_bits", "I(S;M)"), ("expert_bits", "I(S;A|M)")):
+            for report, label in ((0, "at the first report"), (-1, "at the end")):
+                values = [piece[bits][report] for piece in found]
+                rows.append(Measure.over(f"{name} in bits, {label}, {kind}", values))
+        values = [piece["effective_experts"] for piece in found]
+        rows.append(Measure.over(f"experts in use, 2^H(M), {kind}", values))
     return rows
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pinfactory import paper
+from pinfactory import Scheduled, paper
 from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.methods import Method, by_method, choose_pieces, compare_methods
 from pinfactory.experiments.style import GREY, new_figure, tidy
@@ -27,7 +27,8 @@ responsible; histograms of ten bins are on the diagonal. With `--method both` th
 reports that one expert takes the states around zero and the other the states near the boundary.
 What is found here is another division: the two experts push to either side, and the selector
 alternates between them along a line in angle and angular velocity. A single linear expert balances
-the pole as well, so nothing forces a division by difficulty.
+the pole as well, so nothing forces a division by difficulty. The same agents also learn with a
+cooled β (Section 7.2): both β begin at a tenth and have their value after half of the training.
 """
 
 NAMES = ("position", "velocity", "angle", "angular velocity")
@@ -39,6 +40,8 @@ LEARNING: dict[str, Any] = {
     "learning_rate": 3e-3,
     "gamma": 0.98,
 }
+# What the names of pieces with a cooled β end in.
+COOLED = ", cooled β"
 
 
 @dataclass(frozen=True)
@@ -60,14 +63,27 @@ def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
     """Return one piece for each seed."""
     own = without(settings, "method", "seeds")
     prices = {"beta_selector": settings.beta_selector, "beta_expert": settings.beta_expert}
-    ours, literal = (
-        {f"seed {seed}": partial(_learn, own, seed, how) for seed in range(settings.seeds)}
-        for how in (LEARNING | prices, {"make": paper.agent})
+    cooled = {name: _cooled(beta, settings.total) for name, beta in prices.items()}
+    ours, with_cooling, literal = (
+        {f"seed {seed}{label}": partial(_learn, own, seed, how) for seed in range(settings.seeds)}
+        for label, how in (
+            ("", LEARNING | prices),
+            (COOLED, LEARNING | {"cooled": cooled}),
+            ("", {"make": paper.agent}),
+        )
     )
-    return choose_pieces(settings.method, ours, literal)
+    return choose_pieces(settings.method, ours | with_cooling, literal)
+
+
+def _cooled(beta: float, total: int) -> tuple[float, float, int, str]:
+    """Return the schedule of a cooled β, from a tenth to all of it in half of the minibatches."""
+    minibatches = total // LEARNING["batch_size"] * LEARNING["n_epochs"]
+    return 0.1 * beta, beta, minibatches // 2, "exponential"
 
 
 def _learn(settings: Settings, seed: int, how: Mapping[str, Any]) -> dict[str, Any]:
+    how = dict(how)
+    how |= {name: Scheduled(*schedule) for name, schedule in how.pop("cooled", {}).items()}
     agent, curves = train(
         "CartPole-v1",
         settings.total,
@@ -84,8 +100,8 @@ def _learn(settings: Settings, seed: int, how: Mapping[str, Any]) -> dict[str, A
 
 @compare_methods
 def measures(results: Results) -> list[Measure]:
-    """Return the return of both kinds, and the bits."""
-    found = list(results.values())
+    """Return the return of both kinds, the bits, and what cooling β brings."""
+    found = list(_fixed(results).values())
     rows = []
     # Learning on after that, an agent now and then falls back for a while.
     for when, label, target in (("best", "best kept", 1.0), ("final", "at the end", None)):
@@ -101,7 +117,18 @@ def measures(results: Results) -> list[Measure]:
     for name, label in (("selector_bits", "I(S;M)"), ("expert_bits", "I(S;A|M)")):
         values = [p[name][-1] for p in found]
         rows.append(Measure.over(label, values))
+    cooled = [p for name, p in results.items() if name.endswith(COOLED)]
+    for kind, of_kind in (("fixed", found), ("cooled", cooled)):
+        if cooled:
+            values = [np.mean(p["stochastic"]) for p in of_kind]
+            rows.append(Measure.over(f"mean return over training, stochastic, {kind} β", values))
+            values = [p["final_stochastic"] for p in of_kind]
+            rows.append(Measure.over(f"return at the end, stochastic, {kind} β", values))
     return rows
+
+
+def _fixed(results: Results) -> dict[str, Any]:
+    return {name: piece for name, piece in results.items() if not name.endswith(COOLED)}
 
 
 def draw(results: Results) -> Figure:
@@ -109,7 +136,7 @@ def draw(results: Results) -> Figure:
 
     Of our method if it was run, else of the paper's.
     """
-    results = next(iter(by_method(results).values()))
+    results = _fixed(next(iter(by_method(results).values())))
     shown = max(results.values(), key=lambda piece: piece["selector_bits"][-1])
     states, share = np.asarray(shown["states"]), np.asarray(shown["share"])
     colours = expert_colours(2)
