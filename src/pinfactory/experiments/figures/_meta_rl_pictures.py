@@ -1,6 +1,6 @@
 """The figure of the meta-reinforcement learning experiment."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -91,6 +91,12 @@ def _draw_returns(
     tidy(axes)
 
 
+def _bars(pairs: Sequence[tuple[float, float | None]]) -> list[float] | None:
+    """Return deviations; none if there is one seed."""
+    spreads = [spread for _, spread in pairs if spread is not None]
+    return spreads if len(spreads) == len(pairs) else None
+
+
 def _draw_information(axes: Axes, agents: Mapping[int, list[Mapping[str, Any]]]) -> None:
     positions = range(len(agents))
     ways = (
@@ -101,7 +107,7 @@ def _draw_information(axes: Axes, agents: Mapping[int, list[Mapping[str, Any]]])
     for key, colour, label in ways:
         pairs = [mean_of(run[key] for run in runs) for runs in agents.values()]
         axes.errorbar(
-            positions, [mean for mean, _ in pairs], [spread or 0.0 for _, spread in pairs],
+            positions, [mean for mean, _ in pairs], _bars(pairs),
             fmt="o-", color=colour, capsize=3, label=label,
         )  # fmt: skip
     axes.set_xticks(list(positions), [str(n) for n in agents])
@@ -121,7 +127,9 @@ def _draw_partition(axes: Axes, name: str, partition: Mapping[str, Any]) -> None
             label=f"expert {expert}",
         )  # fmt: skip
         bottom = bottom + shares[:, expert]
-    axes.set_xticks(range(len(shares)), [f"{middle:.3g}" for middle in partition["middle"]])
+    # Every second label, so that none touches the next.
+    shown = range(0, len(shares), 1 if len(shares) <= 4 else 2)
+    axes.set_xticks(shown, [f"{partition['middle'][place]:.3g}" for place in shown])
     axes.set(xlabel=name.replace("_", " "), ylim=(0, 1))
     if name == SHOWN[0]:
         axes.set_ylabel("p(expert | parameter)", color=GREY)
