@@ -114,7 +114,7 @@ class TaskPartitionDisplay:
         for expert, colour in enumerate(expert_colours(shares.shape[1])):
             ax.bar(
                 range(len(shares)), shares[:, expert], 0.96, bottom=bottom, color=colour,
-                label=f"expert {expert + 1}",
+                label=f"expert {expert}",
             )  # fmt: skip
             bottom = bottom + shares[:, expert]
         middles = [float(np.median(values[group == g])) for g in range(len(shares))]
