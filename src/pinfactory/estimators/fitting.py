@@ -31,9 +31,9 @@ CHUNK = 100
 # … and if there are none, long enough that the return to Python costs nothing.
 UNCHECKED_CHUNK = 2500
 # A hundredth of R² more than one line loses costs a nat for each row. So much more of the targets'
-# variance a committee may leave unexplained; half a standard error counts as a loss, too, because
-# what is judged by few rows, or by heavy tails, is often worse than it seems.
-PRICE_OF_ERROR, ERROR_ALLOWED, DOUBT = 100.0, 0.002, 0.5
+# variance a committee may leave unexplained; a standard error counts as a loss, too, because what
+# is judged by few rows, or by heavy tails, is often worse than it seems.
+PRICE_OF_ERROR, ERROR_ALLOWED = 100.0, 0.002
 # Folds of small tables and of larger ones, where a part of the rows misses less.
 FOLDS, FEW_FOLDS, MOST_IN_FOLDS = 5, 3, 2000
 # Fewer rows are too few to judge by. From so many rows on a part of them is enough to judge by.
@@ -402,7 +402,7 @@ def _held_out_scores(
     if losses:
         mean, square = (loss / weight for loss in losses)
         error = jnp.sqrt(jnp.maximum(square - mean**2, 0.0) / jnp.maximum(weight, 1.0))
-        score = score - PRICE_OF_ERROR * jnp.maximum(mean + DOUBT * error - ERROR_ALLOWED, 0.0)
+        score = score - PRICE_OF_ERROR * jnp.maximum(mean + error - ERROR_ALLOWED, 0.0)
     return score if together is None else jnp.repeat(score, together)
 
 
