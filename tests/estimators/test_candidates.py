@@ -70,7 +70,7 @@ def test_more_error_than_one_line_costs_beyond_doubt(divided, shift):
     )
     mean = np.average(loss, weights=weight)
     deviation = np.sqrt(np.average((loss - mean) ** 2, weights=weight))
-    excess = mean + 0.5 * deviation / np.sqrt(weight.sum()) - 0.002
+    excess = mean + deviation / np.sqrt(weight.sum()) - 0.002
     assert (excess > 0) == (shift > 0)
     np.testing.assert_allclose(found, [1.0 - 100.0 * max(excess, 0.0)], rtol=1e-4)
 

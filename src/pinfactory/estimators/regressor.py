@@ -210,7 +210,7 @@ class SpecialistRegressor(RegressorMixin, PredictiveDensity):
         if (beyond := self._extension) is not None:
             # The same for all experts.
             parts = [
-                jnp.asarray(np.broadcast_to(part, (*hierarchy.sizes, *part.shape)), jnp.float32)
+                jax.device_put(np.broadcast_to(np.float32(part), (*hierarchy.sizes, *part.shape)))
                 for part in beyond
             ]
             extended = Extended(hierarchy.last_experts, *parts)
