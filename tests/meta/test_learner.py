@@ -88,7 +88,7 @@ class TestRegressor:
 
     @pytest.mark.slow
     def test_a_budget_is_met_without_a_warning(self):
-        settings = SMALL | {"max_iter": 3000, "adaptation": "none"}
+        settings = SMALL | {"max_iter": 6000, "adaptation": "none"}
         model = MetaSpecialistRegressor(4, selector_bits=1.0, **settings).fit(CURVES)
         assert model.information_.selector == pytest.approx(1.0, rel=0.05)
 

@@ -116,7 +116,7 @@ def cross_validate(
     )
     models: dict[str, list[dict[str, Any]]] = {}
     for told in judged:
-        for name, numbers in told.items():
+        for name, numbers in told["models"].items():
             models.setdefault(name, []).append(numbers)
 
     def mean(values: list[Any]) -> float | None:
@@ -139,7 +139,7 @@ def judge_fold(
     *,
     names: tuple[str, ...],
     fold: int,
-) -> dict[str, dict[str, float | None]]:
+) -> dict[str, dict[str, dict[str, float | None]]]:
     """Return what models make of the rows of a fold, learned from all others.
 
     A committee is among them unless EBM is, which has tasks of its own.
@@ -159,9 +159,8 @@ def judge_fold(
     if EBM not in names:
         found, n_leaves = _judge_committee(experts, seed, classes, *parts)
     makers = peers(classify, seed, n_leaves)
-    return found | {
-        name: _numbers(judge_peer(name, makers[name], classes, *parts)) for name in names
-    }
+    found |= {name: _numbers(judge_peer(name, makers[name], classes, *parts)) for name in names}
+    return {"models": found}
 
 
 def _judge_committee(

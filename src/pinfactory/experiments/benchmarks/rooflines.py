@@ -100,7 +100,7 @@ def _core(settings: Settings) -> dict[str, list[float]]:
     }
     some = jnp.asarray(random.uniform(0.5, 2.0, 4096), jnp.float32)
 
-    def functions(_: int, x: jax.Array) -> jax.Array:
+    def functions(_: Any, x: jax.Array) -> jax.Array:
         return 0.5 + 0.1 * (jnp.exp(x) + jnp.log(x) + jnp.sin(x))
 
     repeated = jax.jit(partial(jax.lax.fori_loop, 0, 64, functions))
