@@ -29,6 +29,7 @@ CACHE_VARIABLE = "PINFACTORY_COMPILATION_CACHE"
 # Programs that compile faster are not worth a file; the oldest go when all take more room.
 _SHORTEST_SECONDS, _MOST_BYTES = 0.01, 2 * 10**9
 
+# Options of XLA that shorten compilation, and leave small programs as fast as they are.
 QUICK: dict[str, Any] = {"xla_backend_optimization_level": 1}
 if jax.__version_info__ < (0, 11):  # later ones may not know it, and end at what they do not know
     QUICK["xla_cpu_use_fusion_emitters"] = False
