@@ -38,14 +38,31 @@ def test_where_one_line_is_enough_one_leaf_remains_and_is_least_squares():
     assert np.exp(tree.root.log_scale[0]) == pytest.approx(np.sqrt(rss / 396), rel=0.01)
 
 
-def test_a_bend_is_found_with_both_of_its_planes():
-    tree = grow(rows(*bend(600)), 2)
+@pytest.mark.parametrize("oblique", [False, True])
+def test_a_bend_is_found_with_both_of_its_planes(oblique):
+    tree = grow(rows(*bend(600)), 2, oblique=oblique)
     (split,) = tree.splits
-    assert split.column == 0
+    # An oblique split would be no better, and its weights cost something.
+    np.testing.assert_array_equal(split.direction, [1.0, 0.0, 0.0])
     # Cuts are tried at the quantiles, a sixteenth of the range apart.
     assert split.cut == pytest.approx(0.3, abs=1 / 16)
     np.testing.assert_allclose(split.above.coefficients[:-1, 0], [2.0, 1.0, 0.0], atol=0.3)
     np.testing.assert_allclose(split.below.coefficients[:-1, 0], [-1.0, 0.0, 1.0], atol=0.1)
+
+
+@pytest.mark.parametrize("n_classes", [None, 2])
+def test_a_bend_along_no_axis_is_found_by_an_oblique_split(n_classes):
+    random = np.random.default_rng(0)
+    x, direction = random.normal(size=(2000, 4)), np.array([0.8, -0.6, 0.0, 0.0])
+    height = 3.0 * np.abs(x @ direction - 0.2)
+    y = (height + 0.2 * random.normal(size=2000))[:, None]
+    if n_classes:
+        y = (height > 2.0 + random.logistic(size=2000) / 3).astype(int)
+    (split,) = grow(rows(x, y), 2, n_classes=n_classes, oblique=True).splits
+    along = split.direction @ direction
+    assert abs(along) > 0.99
+    # Classes are told apart by any cut between the two edges, at 0.2 ± 2/3.
+    assert split.cut / along == pytest.approx(0.2, abs=2 / 3 if n_classes else 0.1)
 
 
 def test_likelihoods_are_those_of_the_leaf_that_a_row_belongs_to():
@@ -73,7 +90,7 @@ def test_weights_are_repetitions():
     times = np.random.default_rng(0).integers(1, 4, 200)
     weighted = grow(rows(x, y, times), 3)
     repeated = grow(rows(np.repeat(x, times, axis=0), np.repeat(y, times, axis=0)), 3)
-    assert weighted.splits[0].column == repeated.splits[0].column
+    np.testing.assert_array_equal(weighted.splits[0].direction, repeated.splits[0].direction)
     for mine, other in zip(weighted.leaves(2), repeated.leaves(2), strict=True):
         np.testing.assert_allclose(mine.coefficients, other.coefficients, atol=1e-3)
 

@@ -65,7 +65,7 @@ def search(trainer: Trainer, table: Table, replicas: Sequence[Replica], n_init: 
     if stopping is None:
         return Found(_without_validation(trainer, table, replicas, n_init), None)
     validation = trainer.validation(table, stopping)
-    trees = _trees(trainer, table, validation.learned, replicas[0])
+    trees = _trees(trainer, table, validation.learned, replicas[0], validation)
     candidates = _candidates(trainer, trees, table, validation, replicas, n_init)
     n_candidates, n_replicas = len(candidates), validation.n_replicas
     starting = [candidate for candidate in candidates for _ in range(n_replicas)]
@@ -104,9 +104,16 @@ def _without_validation(
 
 
 def _trees(
-    trainer: Trainer, table: Table, learned: Sequence[RowNumbers], replica: Replica
+    trainer: Trainer,
+    table: Table,
+    learned: Sequence[RowNumbers],
+    replica: Replica,
+    validation: Validation | None = None,
 ) -> list[LinearTree | None]:
-    """Grow a tree on the rows of every fold, where experts can begin as its leaves."""
+    """Grow a tree on the rows of every fold, where experts can begin as its leaves.
+
+    Splits are parallel to the axes, unless oblique ones are better on held-out rows.
+    """
     options = ("auto", "tree", "random")
     start = check.choice("start", trainer.settings.start, options)
     possible = accepts_leaves(trainer.problem.expert(jax.random.key(0)))
@@ -118,7 +125,27 @@ def _trees(
     scheduled = any(isinstance(r, Scheduled) for r in (replica.selector, replica.expert))
     if not possible or start == "random" or (start == "auto" and scheduled):
         return [None] * len(learned)
-    return [trainer.problem.grow(table.take(rows), replica.n_experts) for rows in learned]
+    grow = partial(trainer.problem.grow, n_leaves=replica.n_experts)
+    parts = [table.take(rows) for rows in learned]
+    parallel = [grow(part) for part in parts]
+    if validation is None or replica.n_experts == 1 or table.x.shape[1] == 1:
+        return [*parallel]
+    oblique = [grow(parts[0], oblique=True)]
+    mean, error = _gain_of_trees(oblique, parallel[:1], table, validation)
+    if mean <= error:  # not worth a tree in every fold
+        return [*parallel]
+    oblique += [grow(part, oblique=True) for part in parts[1:]]
+    mean, error = _gain_of_trees(oblique, parallel, table, validation)
+    return [*(oblique if mean > BEYOND_NOISE * error else parallel)]
+
+
+def _gain_of_trees(
+    trees: Sequence[LinearTree], others: Sequence[LinearTree], table: Table, validation: Validation
+) -> Gain:
+    """Return what trees gain over others on held-out rows, each with the best number of leaves."""
+    (scores, weight), (known, _) = (_held_out(each, table, validation) for each in (trees, others))
+    best, best_known = (part[:, np.argmax(weight @ part)] for part in (scores, known))
+    return _gain(best - best_known, weight)
 
 
 def _random(trainer: Trainer, replicas: Sequence[Replica], n_init: int) -> Sequence[Replica]:
@@ -152,17 +179,24 @@ def _candidates(
     return candidates
 
 
-def _best_size(trees: Sequence[LinearTree], table: Table, validation: Validation) -> int:
-    """Return the smallest number of leaves that is as good on held-out rows as the best one."""
+def _held_out(
+    trees: Sequence[LinearTree], table: Table, validation: Validation
+) -> tuple[Float[np.ndarray, "n k"], Float[np.ndarray, " n"]]:
+    """Return log p(y|x) of held-out rows under trees with 1, 2, … leaves, and the rows' weights."""
     most = max(tree.n_leaves for tree in trees)
     likelihoods, weights = [], []
-    for tree, rows in zip(trees, validation.judged_rows, strict=True):
+    for tree, rows in zip(trees, validation.judged_rows, strict=False):
         part = table.take(rows)
         found = tree.log_likelihoods(part)
         # A tree that stopped growing stays as it is.
         likelihoods.append(found[:, np.minimum(np.arange(most), tree.n_leaves - 1)])
         weights.append(part.weight)
-    scores, weight = np.concatenate(likelihoods), np.concatenate(weights).astype(float)
+    return np.concatenate(likelihoods), np.concatenate(weights).astype(float)
+
+
+def _best_size(trees: Sequence[LinearTree], table: Table, validation: Validation) -> int:
+    """Return the smallest number of leaves that is as good on held-out rows as the best one."""
+    scores, weight = _held_out(trees, table, validation)
     best = int(np.argmax(weight @ scores))
     gains = [_gain(scores[:, best] - scores[:, k], weight) for k in range(best)]
     worse = [mean > error for mean, error in gains]

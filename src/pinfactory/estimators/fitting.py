@@ -76,14 +76,14 @@ class Problem(NamedTuple):
     order
         Returns an order of the rows of a table, any part of which stands for all.
     grow
-        Grows a linear model tree with at most so many leaves on a table.
+        Grows a linear model tree on a table; see `linear_tree.grow`.
     """
 
     n_features: int
     expert: Callable[[Key[Array, ""]], Expert]
     judge: Judge
     order: Callable[[Table, np.random.Generator], RowNumbers]
-    grow: Callable[[Table, int], LinearTree]
+    grow: Callable[..., LinearTree]
 
 
 class Replica(NamedTuple):

@@ -33,8 +33,9 @@ PARAMETERS = """n_experts : int or tuple of int, default=4
     selector_hidden : tuple of int, default=(10, 10)
         Hidden layers of an ``"mlp"`` selector, with tanh units.
     start : {"auto", "tree", "random"}, default="auto"
-        How training begins: from linear model trees of several sizes, one leaf among them; from
-        random parameters; or both, and what is best on held-out rows is kept.
+        How training begins: from linear model trees of several sizes, one leaf among them, with
+        oblique splits where these are better; from random parameters; or both. What is best on
+        held-out rows is kept.
     objective : {"auto", "likelihood", "free_energy"}, default="auto"
         What is maximised, both minus the price of information: the log-likelihood of the mixture,
         log Σ p(m|x) p(y|x,m), or the expected utility of an expert, which makes it J. "auto" is the

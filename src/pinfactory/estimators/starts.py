@@ -77,8 +77,7 @@ def _gates(selector: networks.SoftTree, tree: LinearTree, n_leaves: int) -> netw
     splits = tree.splits[: n_leaves - 1]
     for gate, split in enumerate(splits):
         sharpness = SHARPNESS / max(split.width, 1e-3)
-        weight[gate] = 0.0
-        weight[gate, split.column], bias[gate] = sharpness, -sharpness * split.cut
+        weight[gate], bias[gate] = sharpness * split.direction, -sharpness * split.cut
     path = networks.split_paths([split.leaf for split in splits], len(selector.path))
     return networks.SoftTree(*jax.device_put((weight, bias, path)))
 
