@@ -131,7 +131,7 @@ def standardised(posterior: NormalWishart, x: Float[Array, "d n"]) -> Float[Arra
 
 
 def _standardised(
-    root: Float[Array, "m d d"], mean: Float[Array, "m d"], x: Float[Array, "d n"]
+    root: Float[Array, "m d d"], mean: Float[Array | np.ndarray, "m d"], x: Float[Array, "d n"]
 ) -> Float[Array, "m d n"]:
     m, d = mean.shape
     roots = jnp.swapaxes(root, -1, -2)

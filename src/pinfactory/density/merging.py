@@ -53,7 +53,11 @@ class MergeEffects(NamedTuple):
 
 
 def merge_effects(
-    experts: Experts, hyper: Hyperparameters, pairs: "Pairs", blocks: Blocks, n_blocks: int
+    experts: Experts,
+    hyper: Hyperparameters,
+    pairs: "Pairs",
+    blocks: Blocks,
+    n_blocks: int | np.int32,
 ) -> MergeEffects:
     """Return what would change on the first blocks if pairs were one expert."""
     a, b = pairs.a.astype(np.int32), pairs.b.astype(np.int32)
