@@ -9,17 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Float64, Int
 
-from ._ascent import (
-    Ascent,
-    Posterior,
-    Problem,
-    State,
-    ascend,
-    best_posterior,
-    extrapolate,
-    measure,
-    step,
-)
+from ._ascent import Ascent, Problem, State, ascend, best_posterior, extrapolate, measure, step
 from ._solve import Numbers, at_least_one, distribution, positive, starts
 
 # Newton's method for the values squares the error at every step.
@@ -97,10 +87,10 @@ class _Values(NamedTuple):
     occupancy: Float[Array, " x"]
 
 
-def _policy(problem: Problem, state: State, posterior: Posterior) -> Float[Array, "x m y"]:
+def _policy(problem: Problem, state: State, log_z: Float[Array, "m x"]) -> Float[Array, "x m y"]:
     """Return p(y|x,m) of equation (3)."""
     logits = state.log_p_y + problem.table[:, None]
-    return jnp.exp(logits - posterior.log_z.T[..., None])
+    return jnp.exp(logits - log_z.T[..., None])
 
 
 def _best_values(process: _Process, visited: bool, state: State) -> _Values:
@@ -116,7 +106,7 @@ def _best_values(process: _Process, visited: bool, state: State) -> _Values:
     def evaluate(value: Array) -> tuple[Array, Array]:
         problem = process.problem(value)
         posterior = best_posterior(problem, state)
-        experts = _policy(problem, state, posterior)
+        experts = _policy(problem, state, posterior.log_z)
         policy = jnp.einsum("mx,xmy->xy", jnp.exp(posterior.log_p_m), experts)
         chain = jnp.einsum("xy,xyz->xz", policy, process.transition)
         return posterior.free_energy - value, chain
@@ -185,7 +175,7 @@ def _solve(
     problem = process.problem(values.value, values.occupancy)
     q = process.reward + process.gamma * process.transition @ values.value
     measured = measure(problem, q, state)
-    experts = _policy(problem, state, best_posterior(problem, state))
+    experts = _policy(problem, state, best_posterior(problem, state).log_z)
     policy = jnp.einsum("xm,xmy->xy", measured["p_m_given_x"], experts)
     reward = jnp.sum(policy * process.reward, axis=1)
     returns = jnp.linalg.solve(jnp.eye(len(reward)) - process.gamma * values.chain, reward)
@@ -271,8 +261,7 @@ def solve_process(
     array([[0., 1.],
            [1., 0.]])
     """
-    table = np.asarray(reward, np.float64)
-    chances = np.asarray(transition, np.float64)
+    table, chances = np.asarray(reward, np.float64), np.asarray(transition, np.float64)
     if table.ndim != 2 or table.size == 0 or not np.isfinite(table).all():
         raise ValueError(
             f"reward must be a finite table of states by actions, but got shape {table.shape}"
@@ -303,9 +292,8 @@ def solve_process(
     first = starts(table + gamma * chances @ mean, weights, n_experts, n_restarts, seed)
     with jax.enable_x64(True):
         process = _Process(*map(jnp.asarray, (chances, table, weights, betas, float(gamma))))
-        found = _solve(
-            process, *map(jnp.asarray, (first, tolerance, max_iterations)), average == "visited"
-        )
+        limits = map(jnp.asarray, (first, tolerance, max_iterations))
+        found = _solve(process, *limits, average == "visited")
     found.pop("expected_utility")
     arrays = {name: np.asarray(value) for name, value in found.items()}
     plain: dict[str, Any] = {n: a if a.ndim else a.item() for n, a in arrays.items()}
