@@ -34,18 +34,22 @@ def relu(x: Array) -> Array:
 
 
 def linear(inputs: int, outputs: int, *, key: Key[Array, ""]) -> Network:
-    """Build a linear map with bias, with uniform weights in ±1/√inputs.
-
-    NumPy draws the weights: JAX would compile a program for every shape.
-    """
+    """Build a linear map with bias, with uniform weights in ±1/√inputs."""
     reserve(inputs + 1, outputs)
-    random = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-    bound = 1.0 / np.sqrt(inputs)
+    return draw_uniform(_shape(inputs, outputs), 1.0 / np.sqrt(inputs), key=key)
 
-    def draw(leaf: jax.ShapeDtypeStruct) -> Array:
-        return jax.device_put(random.uniform(-bound, bound, leaf.shape).astype(leaf.dtype))
 
-    return jax.tree.map(draw, _shape(inputs, outputs))
+def numpy_generator(key: Key[Array, ""]) -> np.random.Generator:
+    """Return what draws weights for a key: JAX would compile a program for every shape."""
+    return np.random.default_rng(np.asarray(jax.random.key_data(key)))
+
+
+def draw_uniform(shapes: Any, bound: float, *, key: Key[Array, ""]) -> Any:
+    """Return a module with weights within ±`bound`, from one of their shapes."""
+    random = numpy_generator(key)
+    return jax.tree.map(
+        lambda s: jax.device_put(random.uniform(-bound, bound, s.shape).astype(s.dtype)), shapes
+    )
 
 
 @cache

@@ -6,9 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key, PyTree
 
-from pinfactory.networks import reserve
-
-from .networks import Network, linear, relu
+from .networks import Network, draw_uniform, linear, numpy_generator, relu, reserve
 
 
 class IndRNN(eqx.Module):
@@ -25,8 +23,7 @@ class IndRNN(eqx.Module):
     def create(cls, inputs: int, units: int, *, key: Key[Array, ""]) -> "IndRNN":
         """Draw the weights with NumPy."""
         reserve(units)
-        random = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-        memory = jax.device_put(random.uniform(0.0, 1.0, units).astype(np.float32))
+        memory = jax.device_put(numpy_generator(key).uniform(0.0, 1.0, units).astype(np.float32))
         return cls(linear(inputs, units, key=jax.random.fold_in(key, 1)), memory)
 
     def __call__(
@@ -46,13 +43,7 @@ class GRU(eqx.Module):
         """Draw the weights uniformly within ±1/√units."""
         shell = eqx.filter_eval_shape(eqx.nn.GRUCell, inputs, units, key=key)
         reserve(3 * units, inputs + units + 1)
-        random = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-        bound = 1.0 / np.sqrt(units)
-
-        def draw(leaf: jax.ShapeDtypeStruct) -> Array:
-            return jax.device_put(random.uniform(-bound, bound, leaf.shape).astype(leaf.dtype))
-
-        return cls(jax.tree.map(draw, shell))
+        return cls(draw_uniform(shell, 1.0 / np.sqrt(units), key=key))
 
     def __call__(
         self, x: Float[Array, " inputs"], hidden: Float[Array, " units"]

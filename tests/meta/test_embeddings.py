@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy.stats import binned_statistic
 
-from pinfactory.meta.embeddings import Histogram, Pooled, SetEncoder
+from pinfactory.meta.experts import Histogram, Pooled, SetEncoder
 from pinfactory.meta.tasks import Samples
 
 

@@ -20,8 +20,14 @@ from pinfactory.core.learning import Learner
 from pinfactory.core.training import Run, train
 from pinfactory.core.utilities import log_likelihood
 from pinfactory.meta.adaptation import GradientSteps, Unchanged
-from pinfactory.meta.embeddings import SetEncoder
-from pinfactory.meta.experts import HeadedNetwork, MetaExpert, TaskInput, TaskSelector, per_query
+from pinfactory.meta.experts import (
+    HeadedNetwork,
+    MetaExpert,
+    SetEncoder,
+    TaskInput,
+    TaskSelector,
+    per_query,
+)
 from pinfactory.meta.loss import TaskLoss, sharpen
 from pinfactory.meta.source import TaskBatches, TaskSource
 from pinfactory.meta.tasks import ArrayTasks

@@ -122,7 +122,7 @@ def test_images_turn_by_their_own_number_of_quarters() -> None:
     [
         ({"ways": 5}, "must be 2 in the paper's protocol, but got 5"),
         ({"shots": 11}, "at most the 20 drawings of a class, but got 11"),
-        ({"shots": 0}, "`shots` and `queries` at least 1"),
+        ({"shots": 0}, "`shots` must be an integer of at least 1"),
         ({"rotations": "some"}, "`rotations` must be one of"),
         ({"protocol": "lake"}, "`protocol` must be one of"),
     ],

@@ -51,7 +51,7 @@ class TestSinusoids:
             assert np.mean(values) == pytest.approx((low + high) / 2, rel=0.05, abs=0.1)
 
     def test_wrong_settings_are_refused(self):
-        with pytest.raises(ValueError, match="`shots` must be at least 1, but got 0"):
+        with pytest.raises(ValueError, match="`shots` must be an integer of at least 1, but got 0"):
             Sinusoids(shots=0)
         with pytest.raises(ValueError, match="`phase` must be"):
             Sinusoids(phase=(1.0, 0.0))
@@ -109,8 +109,8 @@ class TestArrayTasks:
         [
             ({"ways": 4}, "must leave at least 4 of 6 for training"),
             ({"splits": {"train": [1]}}, "`ways` must be at most the 1 classes for train"),
-            ({"ways": 1}, "`ways` must be at least 2"),
-            ({"shots": 0}, "`shots` must be at least 1"),
+            ({"ways": 1}, "`ways` must be an integer of at least 2"),
+            ({"shots": 0}, "`shots` must be an integer of at least 1"),
             ({"splits": {"training": [1, 2]}}, "must have the keys"),
             ({"test": 0.9}, "must leave at least 2 of 6"),
         ],

@@ -141,14 +141,8 @@ class Priors(eqx.Module):
 
     def update(self, decision: Decision, weights: Float[Array, " n"]) -> "Priors":
         """Take in the decisions for n inputs whose weights sum to one."""
-        chosen = (*(None for _ in decision.selections), decision.chosen)
-        stages = zip(self.stages, decision.stages, decision.reach, chosen, strict=True)
-        return type(self)(
-            tuple(
-                prior.update(posterior, weights.reshape(-1, *(1,) * (reach.ndim - 1)) * reach, own)
-                for prior, posterior, reach, own in stages
-            )
-        )
+        stages = zip(self.stages, decision.weighted_stages(weights), strict=True)
+        return type(self)(tuple(prior.update(*stage) for prior, stage in stages))
 
 
 class Resource(eqx.Module):

@@ -2,7 +2,7 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -71,6 +71,14 @@ class Decision(eqx.Module):
         for selection in self.selections:
             reach.append(reach[-1][..., None] * selection.probs)
         return tuple(reach)
+
+    def weighted_stages(
+        self, weights: Float[Array, " n"]
+    ) -> Iterator[tuple[Family, Float[Array, "n ..."], Int[Array, "n k"] | None]]:
+        """Yield the posteriors of every stage for n inputs, how much each counts, and `chosen`."""
+        chosen = (*(None for _ in self.selections), self.chosen)
+        for posterior, reach, own in zip(self.stages, self.reach, chosen, strict=True):
+            yield posterior, weights.reshape(-1, *(1,) * (reach.ndim - 1)) * reach, own
 
     @property
     def responsibilities(self) -> Float[Array, "..."]:

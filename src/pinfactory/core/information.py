@@ -157,13 +157,8 @@ class Meter(eqx.Module):
         """Take in the decisions for n inputs, weighted if `weights` are given."""
         if weights is None:
             weights = jnp.ones(decision.answers.batch_shape[0])
-        chosen = (*(None for _ in decision.selections), decision.chosen)
-        stages = tuple(
-            meter.update(posterior, weights.reshape(-1, *(1,) * (reach.ndim - 1)) * reach, own)
-            for meter, posterior, reach, own in zip(
-                self.stages, decision.stages, decision.reach, chosen, strict=True
-            )
-        )
+        each = zip(self.stages, decision.weighted_stages(weights), strict=True)
+        stages = tuple(meter.update(*stage) for meter, stage in each)
         if self.overall is None:
             return type(self)(stages, None)
         answer = marginal(decision)

@@ -14,11 +14,10 @@ from .experts import (
     utility,
 )
 from .mixture import Mixture, mixture_information
-from .samples import Samples, common_prior, starts
+from .samples import Samples, Whitening, canonical_order
 from .search import Search, SearchState, update_online
-from .splitting import partition_statistics
+from .splitting import common_prior, partition_statistics, starts
 from .streaming import Chunks, StreamedSamples, stream
-from .whitening import Whitening, canonical_order
 
 __all__ = [
     "Ascent",

@@ -180,18 +180,9 @@ class Ascent(eqx.Module):
         m = statistics.mass.shape
         like = jax.tree.map(lambda leaf: np.zeros(m + leaf.shape, np.float32), prior)
         zero, zeros = np.zeros((), np.float32), np.zeros(m, np.float32)
-        return cls(
-            Experts(like, zeros),
-            statistics,
-            statistics,
-            zero,
-            zero,
-            prior,
-            zeros,
-            objective,
-            np.full((), np.inf, np.float32),
-            np.zeros((), np.int32),
-        )
+        seen = (statistics, statistics, zero, zero, prior, zeros)
+        change, n_iter = np.full((), np.inf, np.float32), np.zeros((), np.int32)
+        return cls(Experts(like, zeros), *seen, objective, change, n_iter)
 
 
 def iterated(

@@ -13,8 +13,8 @@ from jaxtyping import Array, Bool, Float, Int
 from pinfactory.core.compiling import bounded
 from pinfactory.core.families import LOG_2PI, NormalWishart
 
-from .whitening import RIDGE
-
+# The share of a feature's variance that is added to it, so that singular data have a density.
+RIDGE = 1e-6
 # The least utility of a sample, in nats.
 LEAST_UTILITY = -1e30
 # A larger β₁ makes no harder partition in single precision.
@@ -72,9 +72,10 @@ def to_host(statistics: Statistics) -> HostStatistics:
     return HostStatistics(*(np.array(leaf, float) for leaf in jax.tree.leaves(statistics)))
 
 
-def scale_up(statistics: Statistics, factor: Float[Array, ""]) -> Statistics:
+def scale_up(statistics: _Any, factor: Float[Array | np.ndarray, "*m"]) -> _Any:
     """Return the statistics of `factor` times as many samples."""
-    return Statistics(statistics.mass * factor, statistics.mean, statistics.scatter * factor)
+    scatter = factor[..., None, None] * statistics.scatter
+    return type(statistics)(factor * statistics.mass, statistics.mean, scatter)
 
 
 def join(a: _Any, b: _Any) -> _Any:
@@ -126,9 +127,15 @@ def standardised(posterior: NormalWishart, x: Float[Array, "d n"]) -> Float[Arra
 
     Samples are columns, so that everything that follows runs along them in memory.
     """
-    m, d = posterior.mean.shape
-    roots = jnp.swapaxes(mean_precision_root(posterior), -1, -2)
-    offset = jnp.einsum("mij,mj->mi", roots, posterior.mean)
+    return _standardised(mean_precision_root(posterior), posterior.mean, x)
+
+
+def _standardised(
+    root: Float[Array, "m d d"], mean: Float[Array | np.ndarray, "m d"], x: Float[Array, "d n"]
+) -> Float[Array, "m d n"]:
+    m, d = mean.shape
+    roots = jnp.swapaxes(root, -1, -2)
+    offset = jnp.einsum("mij,mj->mi", roots, mean)
     return (roots.reshape(m * d, d) @ x).reshape(m, d, -1) - offset[..., None]
 
 
@@ -166,12 +173,8 @@ def selector_logits(
 def log_density(experts: Experts, x: Float[Array, "d n"]) -> Float[Array, " n"]:
     """Return log Σ_m p(m) ∫ N(x | μ, Λ⁻¹) q_m(μ, Λ): a mixture of Student-t, which is proper."""
     predictive = experts.posterior.predictive()
-    d = experts.posterior.dim
-    m = len(experts.log_weight)
-    roots = jnp.swapaxes(predictive.precision_cholesky, -1, -2)
-    offset = jnp.einsum("mij,mj->mi", roots, predictive.mean)
-    z = (roots.reshape(m * d, d) @ x).reshape(m, d, -1) - offset[..., None]
-    df = predictive.df[:, None]
+    d, df = experts.posterior.dim, predictive.df[:, None]
+    z = _standardised(predictive.precision_cholesky, predictive.mean, x)
     peak = predictive.log_prob(predictive.mean)[:, None]
     tails = 0.5 * (df + d) * jnp.log1p(jnp.sum(z**2, axis=1) / df)
     return logsumexp(experts.log_weight[:, None] + peak - tails, axis=0)

@@ -9,7 +9,7 @@ from scipy.special import digamma, gammaln
 
 from pinfactory.core.families import NormalWishart
 
-from .whitening import Whitening
+from .samples import Whitening
 
 
 class Marginal(NamedTuple):

@@ -52,9 +52,21 @@ class MergeEffects(NamedTuple):
     log_remainder: Float[Array, " m"]
 
 
+def merge_effects(
+    experts: Experts,
+    hyper: Hyperparameters,
+    pairs: "Pairs",
+    blocks: Blocks,
+    n_blocks: int | np.int32,
+) -> MergeEffects:
+    """Return what would change on the first blocks if pairs were one expert."""
+    a, b = pairs.a.astype(np.int32), pairs.b.astype(np.int32)
+    return _effects(experts, to_device(pairs.joint), hyper, blocks, np.int32(n_blocks), a, b)
+
+
 @bounded
 @jax.jit
-def merge_effects(
+def _effects(
     experts: Experts,
     joint: Statistics,
     hyper: Hyperparameters,
@@ -63,7 +75,6 @@ def merge_effects(
     a: Int[Array | np.ndarray, " pairs"],
     b: Int[Array | np.ndarray, " pairs"],
 ) -> MergeEffects:
-    """Compute the effects on the first blocks, for pairs (a, b) and their joint statistics."""
     posterior = posterior_of(joint, hyper)
     log_weight = jnp.logaddexp(experts.log_weight[a], experts.log_weight[b])
     one = Experts(posterior, log_weight)

@@ -28,7 +28,7 @@ from .experts import (
     utility,
 )
 from .marginals import Marginal
-from .whitening import Whitening
+from .samples import Whitening
 
 # Rows that are evaluated at once: bounds the memory for large tables.
 BLOCK = 8192

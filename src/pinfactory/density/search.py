@@ -178,21 +178,12 @@ class Search:
         if stage in (Stage.START, Stage.END):
             return state
         if stage == Stage.REDUCE:
-            statistics = self._reduced(best, n_blocks)
+            statistics = self.reduced(best, n_blocks, remove=True)
             stage = stage if statistics is not None else Stage.SPLIT
         if stage == Stage.SPLIT:
             # The first block suggests a split; all blocks decide whether it is kept.
             random = np.random.RandomState([state.seed, state.n_iter])
-            hyper = self.hyper(best.prior, self.soft)
-            statistics = split_expert(
-                best.experts,
-                fitted_statistics(best),
-                hyper,
-                *self.samples.first(),
-                random,
-                extrapolate=True,
-                missing=self.samples.first_missing(),
-            )
+            statistics = self.divided(best, random, extrapolate=True)
             stage = stage if statistics is not None else Stage.GROW
         if stage == Stage.GROW:
             more = n_blocks < self.samples.n_blocks
@@ -227,17 +218,27 @@ class Search:
     ) -> Ascent:
         return self.samples.ascend(start, hyper, n_blocks, self.tol, max_iter)
 
-    def _reduced(self, best: Ascent, n_blocks: int) -> Statistics | None:
-        """Return statistics with experts merged or removed, None if none is superfluous."""
+    def reduced(self, best: Ascent, n_blocks: int, *, remove: bool) -> Statistics | None:
+        """Return statistics with experts merged or else removed, None if none is superfluous."""
         known, hyper = fitted_statistics(best), self.hyper(best.prior, self.soft)
         if np.count_nonzero(known.mass) < 2:
             return None
         pairs = best_pairs(known, hyper)
-        if not may_merge(known, pairs) and not may_remove(known, best, hyper):
+        if not may_merge(known, pairs) and not (remove and may_remove(known, best, hyper)):
             return None
         effects = self.samples.merge_effects(best.experts, hyper, pairs, n_blocks)
-        reduced = merged(known, best, hyper, effects, pairs)
-        return removed(known, best, hyper, effects) if reduced is None else reduced
+        fewer = merged(known, best, hyper, effects, pairs)
+        return removed(known, best, hyper, effects) if remove and fewer is None else fewer
+
+    def divided(
+        self, best: Ascent, random: np.random.RandomState, *, extrapolate: bool
+    ) -> Statistics | None:
+        """Return statistics with an expert split by the first block; see `split_expert`."""
+        known, hyper = fitted_statistics(best), self.hyper(best.prior, self.soft)
+        first, missing = self.samples.first(), self.samples.first_missing()
+        return split_expert(
+            best.experts, known, hyper, *first, random, extrapolate=extrapolate, missing=missing
+        )
 
 
 def _kept(state: SearchState, beta_selector: float) -> SearchState:
@@ -271,34 +272,11 @@ def update_online(
     statistics = blend(known, step.statistics, np.float32(rate), np.float32(total))
     prior = step.prior
     if random is not None:
-        ascent = _merge_online(search, statistics, prior)
-        # Split where that is better on the batch alone.
-        hyper, fitted = search.hyper(ascent.prior, search.soft), fitted_statistics(ascent)
-        first, missing = search.samples.first(), search.samples.first_missing()
-        more = split_expert(
-            ascent.experts, fitted, hyper, *first, random, extrapolate=False, missing=missing
-        )
-        statistics = ascent.fitted_to if more is None else more
-        prior = ascent.prior
-    return search.single_step(statistics, prior, search.beta_selector), statistics
-
-
-def _merge_online(search: Search, statistics: Statistics, prior: NormalWishart) -> Ascent:
-    """Merge experts as long as that raises the free energy.
-
-    None is removed otherwise: a batch may lack the samples of an expert.
-    """
-    while True:
         ascent = search.single_step(statistics, prior, search.soft)
-        known, hyper = fitted_statistics(ascent), search.hyper(ascent.prior, search.soft)
-        if np.count_nonzero(known.mass) < 2:
-            return ascent
-        pairs = best_pairs(known, hyper)
-        if not may_merge(known, pairs):
-            return ascent
-        samples = search.samples
-        effects = samples.merge_effects(ascent.experts, hyper, pairs, samples.n_blocks)
-        reduced = merged(known, ascent, hyper, effects, pairs)
-        if reduced is None:
-            return ascent
-        statistics, prior = reduced, ascent.prior
+        # None is removed otherwise: a batch may lack the samples of an expert.
+        while (fewer := search.reduced(ascent, search.samples.n_blocks, remove=False)) is not None:
+            ascent = search.single_step(fewer, ascent.prior, search.soft)
+        # Split where that is better on the batch alone.
+        more = search.divided(ascent, random, extrapolate=False)
+        statistics, prior = ascent.fitted_to if more is None else more, ascent.prior
+    return search.single_step(statistics, prior, search.beta_selector), statistics

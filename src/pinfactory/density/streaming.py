@@ -21,11 +21,17 @@ from .experts import (
     Hyperparameters,
     fit_experts,
     join,
-    to_device,
 )
 from .merging import MergeEffects, Pairs, merge_effects
-from .samples import GROWTH, Samples
-from .whitening import BLOCK, MAX_ROWS, Whitening, canonical_codes, in_blocks
+from .samples import (
+    BLOCK,
+    GROWTH,
+    MAX_ROWS,
+    Samples,
+    Whitening,
+    canonical_codes,
+    in_blocks,
+)
 
 # Bytes of samples that are kept in memory: an ascent that needs no more reads none again.
 MOST_BYTES = 512 * 2**20
@@ -87,15 +93,16 @@ def stream(
     if n < 2:
         raise ValueError(f"X must have at least 2 samples, but got {n}.")
     deviation = np.sqrt(np.diagonal(moments.scatter[0]) / n)
-    first = _First(chunks, partial(canonical_codes, mean=moments.mean[0], deviation=deviation), n)
+    codes_of = partial(canonical_codes, mean=moments.mean[0], deviation=deviation)
+    first_rows = partial(_first_rows, chunks, n, codes_of)
     if whitening is None:
-        columns, place, counts = first.rows(np.transpose, MAX_ROWS)[0]
+        columns, place, counts = first_rows(np.transpose, MAX_ROWS)[0]
         whitening = Whitening.of(columns.T, (place, counts))
     n_blocks, kept = -(-n // BLOCK), MOST_BYTES // (4 * len(deviation) * BLOCK)
     if kept < n_blocks:
         # As many as one of the parts that the data are searched in, which grow by this factor.
         kept = max(GROWTH**k for k in range(30) if GROWTH**k <= max(kept, 1))
-    rows, complete = first.rows(partial(_whitened, whitening), kept * BLOCK)
+    rows, complete = first_rows(whitening.columns, kept * BLOCK)
     blocks = rows.blocks()
     del rows  # before the device has a copy of its own
     samples = Samples(Blocks(*jax.device_put(blocks[:2])), blocks[2])
@@ -109,45 +116,38 @@ def _moments(x: np.ndarray) -> HostStatistics:
     return HostStatistics(np.array([float(len(x))]), mean[None], (centred.T @ centred)[None])
 
 
-def _whitened(whitening: Whitening, x: np.ndarray) -> np.ndarray:
-    return whitening.columns(x, len(x))
+def _first_rows(
+    chunks: Chunks,
+    n: int,
+    codes_of: Callable[[np.ndarray], np.ndarray],
+    columns_of: Callable[[np.ndarray], np.ndarray],
+    n_wanted: int,
+) -> tuple[Ordered, bool]:
+    """Return the first different rows of n in the order of codes, and whether these are all.
 
-
-class _First(NamedTuple):
-    """Finds the first rows in canonical order."""
-
-    chunks: Chunks
-    order: Callable[[np.ndarray], np.ndarray]
-    n: int
-
-    def rows(
-        self, columns_of: Callable[[np.ndarray], np.ndarray], n_wanted: int
-    ) -> tuple[Ordered, bool]:
-        """Return that many different rows, turned into columns, and whether these are all.
-
-        Hashes are spread evenly, so that a limit finds nearly as many as wanted in one pass.
-        """
-        share = (n_wanted + 6.0 * math.sqrt(n_wanted) + 64.0) / self.n
-        while True:
-            complete = share >= 1.0
-            limit = ~np.uint64(0) if complete else np.uint64(share * 2.0**64)
-            pick = partial(_pick, self.order, columns_of, limit, n_wanted)
-            found = _in_order(self.chunks.reduce(pick, partial(_lower, n_wanted)))
-            if complete or len(found.place) >= n_wanted:
-                break
-            share *= 8.0
-        complete &= len(found.place) <= n_wanted
-        return Ordered(found.columns, found.place[:n_wanted], found.counts[:n_wanted]), complete
+    Hashes are spread evenly, so that a limit finds nearly as many as wanted in one pass.
+    """
+    share = (n_wanted + 6.0 * math.sqrt(n_wanted) + 64.0) / n
+    while True:
+        complete = share >= 1.0
+        limit = ~np.uint64(0) if complete else np.uint64(share * 2.0**64)
+        pick = partial(_pick, codes_of, columns_of, limit, n_wanted)
+        found = _in_order(chunks.reduce(pick, partial(_lower, n_wanted)))
+        if complete or len(found.place) >= n_wanted:
+            break
+        share *= 8.0
+    complete &= len(found.place) <= n_wanted
+    return Ordered(found.columns, found.place[:n_wanted], found.counts[:n_wanted]), complete
 
 
 def _pick(
-    order: Callable[[np.ndarray], np.ndarray],
+    codes_of: Callable[[np.ndarray], np.ndarray],
     columns_of: Callable[[np.ndarray], np.ndarray],
     limit: np.uint64,
     n_wanted: int,
     x: np.ndarray,
 ) -> Lowest:
-    codes = order(x)
+    codes = codes_of(x)
     chosen = np.flatnonzero(codes <= limit)
     x, codes = x[chosen], codes[chosen]
     picked = Lowest([codes], [np.ones(len(x), np.float32)], [columns_of(x)])
@@ -256,7 +256,7 @@ class StreamedSamples:
         if n_blocks < self.n_blocks:
             return self.head.merge_effects(experts, hyper, pairs, n_blocks)
         known, price = jax.device_get((experts, hyper))
-        effects = self._sum(partial(_chunk_effects, known, price, pairs))
+        effects = self._sum(partial(merge_effects, known, price, pairs))
         # The divergence is no sum.
         return effects._replace(
             divergence=self.head.merge_effects(experts, hyper, pairs, 1).divergence
@@ -285,13 +285,6 @@ def _chunk_sums(experts: Experts, beta: np.float32, blocks: Blocks, n_blocks: np
 def _chunk_entropy(experts: Experts, beta: np.float32, blocks: Blocks, n_blocks: np.int32) -> float:
     mean = conditional_entropy(experts, beta, blocks, n_blocks)
     return float(mean) * float(np.sum(blocks.weight, dtype=float))
-
-
-def _chunk_effects(
-    experts: Experts, hyper: Hyperparameters, pairs: Pairs, blocks: Blocks, n_blocks: np.int32
-) -> MergeEffects:
-    a, b = pairs.a.astype(np.int32), pairs.b.astype(np.int32)
-    return merge_effects(experts, to_device(pairs.joint), hyper, blocks, n_blocks, a, b)
 
 
 _sums = bounded(jax.jit(responsibility_sums))

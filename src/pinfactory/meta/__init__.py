@@ -10,9 +10,18 @@ from . import tasks
 from .adaptation import Adaptation, GradientSteps, LastLayer, Unchanged
 from .adapted import AdaptedClassifier, AdaptedRegressor
 from .classifier import MetaSpecialistClassifier
-from .embeddings import Embedding, Histogram, Pooled, SetEncoder
 from .evaluation import Evaluation, evaluate
-from .experts import HeadedNetwork, MetaExpert, NearestCentre, TaskInput, TaskSelector
+from .experts import (
+    Embedding,
+    HeadedNetwork,
+    Histogram,
+    MetaExpert,
+    NearestCentre,
+    Pooled,
+    SetEncoder,
+    TaskInput,
+    TaskSelector,
+)
 from .loss import TaskLoss
 from .regressor import MetaSpecialistRegressor
 from .shared import FeatureExpert, KernelSteps, SharedHierarchy

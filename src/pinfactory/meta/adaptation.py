@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Key, PyTree
 
 from pinfactory.core.hierarchy import Expert
 from pinfactory.core.learning import Utility
-from pinfactory.networks import reserve
+from pinfactory.networks import numpy_generator, reserve
 
 from .tasks import Samples
 
@@ -165,8 +165,8 @@ class LastLayer(Adaptation):
         """Begin with a random L of the given rank."""
         n_rows = _head(expert).in_features + 1
         reserve(n_rows, min(rank, n_rows))
-        random = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-        factor = random.normal(scale=n_rows**-0.5, size=(n_rows, min(rank, n_rows)))
+        shape = (n_rows, min(rank, n_rows))
+        factor = numpy_generator(key).normal(scale=n_rows**-0.5, size=shape)
         return cls(
             jax.device_put(factor.astype(np.float32)),
             jax.device_put(np.float32(np.log(noise))),

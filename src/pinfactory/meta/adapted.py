@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from pinfactory import settings as check
 from pinfactory.core.batches import padded, padded_length
 from pinfactory.core.compiling import bounded, with_library_settings
-from pinfactory.core.families import Family, Gaussian
+from pinfactory.core.families import Gaussian
 from pinfactory.core.hierarchy import Hierarchy
 
 from .evaluation import Routing, answers
@@ -205,7 +205,4 @@ def _select(hierarchy: Hierarchy, support: Samples) -> Float[Array, " m"]:
     return hierarchy.select(TaskInput(support, support.x)).probs
 
 
-@bounded
-@eqx.filter_jit
-def _answers(hierarchy: Hierarchy, x: TaskInput, routing: Routing) -> Family:
-    return answers(hierarchy, x, routing)
+_answers = bounded(eqx.filter_jit(answers))

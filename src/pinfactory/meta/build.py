@@ -1,7 +1,6 @@
 """From a meta-learner's settings and some of its tasks to an untrained hierarchy."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -20,8 +19,16 @@ from pinfactory.core.hierarchy import Expert, FamilyExpert, Hierarchy, assemble
 from pinfactory.vision import Autoencoder, Encoder, OneBlock, train_autoencoder
 
 from .adaptation import Adaptation, GradientSteps, LastLayer, Unchanged
-from .embeddings import Embedding, Histogram, Pooled, SetEncoder
-from .experts import HeadedNetwork, MetaExpert, NearestCentre, TaskSelector
+from .experts import (
+    Embedding,
+    HeadedNetwork,
+    Histogram,
+    MetaExpert,
+    NearestCentre,
+    Pooled,
+    SetEncoder,
+    TaskSelector,
+)
 from .parameters import TaskDescription, kind_of_expert, rule_of_adaptation
 from .shared import FeatureExpert, KernelSteps, SharedHierarchy
 from .tasks import Samples
@@ -132,21 +139,18 @@ def build_embedding(settings: Any, tasks: TaskDescription, key: Key[Array, ""]) 
     if kind == "conv":
         encoder = Encoder.start(tasks.input_shape, ENCODER_FILTERS, key=key)
         return Pooled(encoder, encoder.size, pool, tasks.recognised, True, True)
-    frozen = build_autoencoder(settings, tasks, key)
+    steps = check.integer("autoencoder_iter", settings.autoencoder_iter, 1)
+    if tasks.support is None:
+        frozen = Autoencoder.start(tasks.input_shape, key=key).encoder
+    else:
+        images = tasks.images(tasks.recognised)
+        frozen = train_autoencoder(images, key=key, steps=steps).encoder
     if not fixed:
         return Pooled(frozen, frozen.size, pool, tasks.recognised, False, True)
     # The centre nearest to a mean has the least sum of squared distances to all its samples, so
     # that centres mean the same for any number of shots. The paper's maximum moves with it.
     labels = tasks.recognised if len(tasks.recognised) == 1 else None
     return Pooled(frozen, frozen.size, "mean", labels)
-
-
-def build_autoencoder(settings: Any, tasks: TaskDescription, key: Key[Array, ""]) -> Encoder:
-    """Return the encoder of an autoencoder that was fitted to images of some tasks."""
-    steps = check.integer("autoencoder_iter", settings.autoencoder_iter, 1)
-    if tasks.support is None:
-        return Autoencoder.start(tasks.input_shape, key=key).encoder
-    return train_autoencoder(tasks.images(tasks.recognised), key=key, steps=steps).encoder
 
 
 # ------------------------------------------------------------------------------------ experts
@@ -178,11 +182,7 @@ def build_network(settings: Any, tasks: TaskDescription, key: Key[Array, ""]) ->
     *hidden, width = check.sizes("expert_hidden", settings.expert_hidden)
     activation, inputs = ACTIVATIONS[name], math.prod(tasks.input_shape)
     body = networks.mlp(inputs, width, hidden, activation, key=jax.random.fold_in(key, 2))
-    layers: list[Callable[..., Array]] = [
-        eqx.nn.Lambda(jnp.ravel),
-        body,
-        eqx.nn.Lambda(activation),
-    ]
+    layers: list[Any] = [eqx.nn.Lambda(jnp.ravel), body, eqx.nn.Lambda(activation)]
     features = eqx.nn.Sequential(layers)
     return headed(features, width, tasks.n_outputs, jax.random.fold_in(key, 3))
 

@@ -1,7 +1,6 @@
 """`MetaSpecialistClassifier`: experts for families of classification tasks."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -11,7 +10,6 @@ from pinfactory.core.learning import Utility
 from pinfactory.persistence import register
 
 from .adapted import AdaptedClassifier
-from .evaluation import Routing
 from .learner import MetaSpecialist
 from .parameters import ATTRIBUTES, PARAMETERS
 from .tasks import Samples
@@ -20,7 +18,7 @@ from .tasks import Samples
 @register("MetaSpecialistClassifier")
 @describe(parameters=PARAMETERS, attributes=ATTRIBUTES)
 @dataclass(kw_only=True, eq=False, repr=False)
-class MetaSpecialistClassifier(MetaSpecialist):
+class MetaSpecialistClassifier(MetaSpecialist[AdaptedClassifier]):
     """Learn to tell new classes apart from a few samples, with experts for kinds of classes.
 
     A selector sees the whole support set of a task and chooses an expert; the expert adapts to
@@ -47,29 +45,7 @@ class MetaSpecialistClassifier(MetaSpecialist):
     True
     """
 
-    _is_classification = True
-
-    def adapt(
-        self, X: Any, y: Any, *, inner_steps: int | None = None, routing: Routing = "mixture"
-    ) -> AdaptedClassifier:
-        """Fit to one task.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, …)
-            Inputs of the support set.
-        y : array-like of shape (n_samples,)
-            Their labels, of any type; as many classes as in the tasks learned from. Sorted, they
-            are classes 0, 1, … of a task; of two classes of images the selector sees the larger.
-        inner_steps, routing
-            As in `evaluate`.
-
-        Returns
-        -------
-        AdaptedClassifier
-            A fitted estimator with `predict`, `predict_proba` and `score`.
-        """
-        return AdaptedClassifier(self, inner_steps=inner_steps, routing=routing).fit(X, y)
+    _is_classification, _adapted = True, AdaptedClassifier
 
     def _utility(self) -> Utility:
         return utilities.log_likelihood

@@ -197,10 +197,7 @@ def _update(meter: Meter | None, hierarchy: Hierarchy, source: Source, recipes: 
     return (Meter.start(decision) if meter is None else meter).update(decision)
 
 
-@bounded
-@eqx.filter_jit
-def _report(meter: Meter) -> Information:
-    return meter.report()
+_report = bounded(eqx.filter_jit(Meter.report))
 
 
 @bounded

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import equinox as eqx
 import jax
@@ -14,14 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from pinfactory import settings as check
 from pinfactory.callbacks import fingerprint
 from pinfactory.core.compiling import bounded, with_library_settings
-from pinfactory.core.constraints import (
-    Constraints,
-    Fixed,
-    Resource,
-    Schedule,
-    Scheduled,
-    UtilityScale,
-)
+from pinfactory.core.constraints import Constraints, Schedule, UtilityScale
 from pinfactory.core.hierarchy import Hierarchy, pick, stack
 from pinfactory.core.information import Information
 from pinfactory.core.learning import Learner, State, Utility
@@ -29,11 +22,12 @@ from pinfactory.core.training import Run
 from pinfactory.persistence import check_scale
 
 from .adaptation import StepwiseAdaptation
+from .adapted import Adapted
 from .build import build_hierarchy
 from .evaluation import Evaluation, Routing, evaluate, measure
 from .experts import MetaExpert, TaskInput
 from .loss import TaskLoss
-from .parameters import MetaSettings, TaskDescription, rule_of_adaptation
+from .parameters import MetaSettings, TaskDescription
 from .shared import SharedHierarchy
 from .source import (
     UNCHANGED,
@@ -47,16 +41,16 @@ from .source import (
 )
 from .tasks import Episode, Samples, Tasks
 
-# A new selector of experts that share features warms up for this share of all steps.
-WARMUP_FRACTION = 0.1
-# With a warm-up β₁ begins at so many times its value, and has it after so many warm-ups.
-FIRST_BETA, N_WARMUPS = 10.0, 5.0
+Fitted = TypeVar("Fitted", bound=Adapted)
+
 # Tasks whose selection is computed at once.
 BLOCK = 250
 
 
-class MetaSpecialist(MetaSettings):
+class MetaSpecialist(MetaSettings, Generic[Fitted]):
     """A selector of whole tasks, and experts that adapt to them."""
+
+    _adapted: type[Fitted]
 
     @abstractmethod
     def _utility(self) -> Utility:
@@ -66,9 +60,29 @@ class MetaSpecialist(MetaSettings):
     def _count_outputs(self, samples: Samples) -> int:
         """Return how many outputs an expert's network needs, after checking the targets."""
 
-    @abstractmethod
-    def adapt(self, X: Any, y: Any) -> Any:
-        """Fit to one task."""
+    def adapt(
+        self, X: Any, y: Any, *, inner_steps: int | None = None, routing: Routing = "mixture"
+    ) -> Fitted:
+        """Fit to one task.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, …)
+            Inputs of the support set.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            Their targets: numbers, or labels of any type and of as many classes as in the tasks
+            learned from. Sorted, they are classes 0, 1, … of a task; of two classes of images the
+            selector sees the larger.
+        inner_steps, routing
+            As in `evaluate`.
+
+        Returns
+        -------
+        AdaptedRegressor or AdaptedClassifier
+            A fitted estimator with `predict` and `score`, and for classes `predict_proba`.
+        """
+        estimator: Any = self._adapted(self, inner_steps=inner_steps, routing=routing)
+        return estimator.fit(X, y)
 
     # ------------------------------------------------------------------------------- training
 
@@ -171,22 +185,6 @@ class MetaSpecialist(MetaSettings):
             learning_rate=Schedule.cosine_decay(rate, max_iter),
         )
         return learner, state
-
-    def _warmup_fraction(self, tasks: TaskDescription) -> float:
-        if self.warmup_fraction is not None:
-            return check.number("warmup_fraction", self.warmup_fraction, 0.0, 1.0)
-        shared = rule_of_adaptation(self, tasks) == "kernel"
-        learned = self.selector == "network" and self.n_experts > 1
-        return WARMUP_FRACTION if shared and learned else 0.0
-
-    def _warmed_resources(self, warmup_steps: float) -> tuple[Resource, Resource]:
-        """Return where β₁ and β₂ come from; with a warm-up a fixed β₁ is larger at first."""
-        selector, expert = self._resources()
-        if warmup_steps and isinstance(selector, Fixed):
-            first = FIRST_BETA * selector.beta
-            steps = jnp.asarray(N_WARMUPS * warmup_steps)
-            selector = Scheduled(first, selector.beta, steps, "linear")
-        return selector, expert
 
     def _untrained(self) -> State:
         x_mean, x_deviation, y_mean, y_deviation = self.moments_

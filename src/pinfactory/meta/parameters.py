@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from pinfactory import settings as check
 from pinfactory.base import Learnable, describe
-from pinfactory.core.constraints import Scheduled
+from pinfactory.core.constraints import Fixed, Resource, Scheduled
 from pinfactory.core.hierarchy import Hierarchy, zeros_like
 from pinfactory.core.learning import State, Utility
 from pinfactory.core.training import Progress
@@ -20,6 +20,11 @@ from pinfactory.networks import reserve
 from .experts import TaskInput, per_query
 from .source import Scale
 from .tasks import Samples
+
+# A new selector of experts that share features warms up for this share of all steps.
+WARMUP_FRACTION = 0.1
+# With a warm-up β₁ begins at so many times its value, and has it after so many warm-ups.
+FIRST_BETA, N_WARMUPS = 10.0, 5.0
 
 PARAMETERS = """n_experts : int, default=4
         How many experts there are. One is plain meta-learning without specialisation.
@@ -176,6 +181,22 @@ class MetaSettings(TaskLearner):
     warm_start: bool = False
     verbose: bool = False
     random_state: Any = None
+
+    def _warmup_fraction(self, tasks: "TaskDescription") -> float:
+        if self.warmup_fraction is not None:
+            return check.number("warmup_fraction", self.warmup_fraction, 0.0, 1.0)
+        shared = rule_of_adaptation(self, tasks) == "kernel"
+        learned = self.selector == "network" and self.n_experts > 1
+        return WARMUP_FRACTION if shared and learned else 0.0
+
+    def _warmed_resources(self, warmup_steps: float) -> tuple[Resource, Resource]:
+        """Return where β₁ and β₂ come from; with a warm-up a fixed β₁ is larger at first."""
+        selector, expert = self._resources()
+        if warmup_steps and isinstance(selector, Fixed):
+            first = FIRST_BETA * selector.beta
+            steps = jnp.asarray(N_WARMUPS * warmup_steps)
+            selector = Scheduled(first, selector.beta, steps, "linear")
+        return selector, expert
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """`MetaSpecialistRegressor`: experts for families of regression tasks."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -12,7 +11,6 @@ from pinfactory.core.learning import Utility
 from pinfactory.persistence import register
 
 from .adapted import AdaptedRegressor
-from .evaluation import Routing
 from .learner import MetaSpecialist
 from .parameters import ATTRIBUTES, PARAMETERS
 from .tasks import Samples
@@ -27,7 +25,7 @@ UTILITIES: dict[str, Utility] = {
 @register("MetaSpecialistRegressor")
 @describe(parameters=PARAMETERS, attributes=ATTRIBUTES)
 @dataclass(kw_only=True, eq=False, repr=False)
-class MetaSpecialistRegressor(MetaSpecialist):
+class MetaSpecialistRegressor(MetaSpecialist[AdaptedRegressor]):
     """Learn to predict numbers in new tasks from a few samples, with experts for kinds of tasks.
 
     A selector sees the whole support set of a task and chooses an expert; the expert adapts to
@@ -59,28 +57,7 @@ class MetaSpecialistRegressor(MetaSpecialist):
     """
 
     utility: str = "squared_error"
-    _is_classification = False
-
-    def adapt(
-        self, X: Any, y: Any, *, inner_steps: int | None = None, routing: Routing = "mixture"
-    ) -> AdaptedRegressor:
-        """Fit to one task.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Inputs of the support set.
-        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
-            Their targets.
-        inner_steps, routing
-            As in `evaluate`.
-
-        Returns
-        -------
-        AdaptedRegressor
-            A fitted estimator with `predict` and `score`.
-        """
-        return AdaptedRegressor(self, inner_steps=inner_steps, routing=routing).fit(X, y)
+    _is_classification, _adapted = False, AdaptedRegressor
 
     def _utility(self) -> Utility:
         return UTILITIES[check.choice("utility", self.utility, list(UTILITIES))]

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int, Key, PyTree
 
 from pinfactory.core.families import Categorical
 from pinfactory.core.hierarchy import Decision, Expert, Hierarchy
-from pinfactory.networks import reserve
+from pinfactory.networks import numpy_generator, reserve
 from pinfactory.vision import OneBlock
 
 from .experts import TaskInput
@@ -56,7 +56,7 @@ class FeatureExpert(Expert):
     ) -> "FeatureExpert":
         """Return experts side by side, all with nearly uniform answers."""
         reserve(n_experts, n_features, rank + n_classes)
-        random = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+        random = numpy_generator(key)
 
         def normal(scale: float, *shape: int) -> Array:
             numbers = random.normal(0.0, scale / np.sqrt(n_features), (n_experts, *shape))

@@ -94,10 +94,7 @@ def image_samples(seen: Episode) -> Float[np.ndarray, "n ..."]:
     return images.reshape(-1, *images.shape[2:])
 
 
-@bounded
-@eqx.filter_jit
-def _build(source: TaskSource, recipes: PyTree) -> Episode:
-    return source.batch(recipes)
+_build = bounded(eqx.filter_jit(TaskSource.batch))
 
 
 # --------------------------------------------------------------------------- standard units

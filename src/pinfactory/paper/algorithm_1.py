@@ -15,8 +15,7 @@ from pinfactory.core.hierarchy import Expert, Hierarchy
 from pinfactory.core.learning import Info, Learner, State, Utility, scan
 from pinfactory.core.objective import Objective, free_energy
 from pinfactory.meta.adaptation import StepwiseAdaptation
-from pinfactory.meta.embeddings import Embedding, Histogram, pooled
-from pinfactory.meta.experts import MetaExpert, TaskInput
+from pinfactory.meta.experts import Embedding, Histogram, MetaExpert, TaskInput, pooled
 from pinfactory.meta.tasks import Episode, Samples
 from pinfactory.vision import Autoencoder, OneBlock
 

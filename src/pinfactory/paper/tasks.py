@@ -18,8 +18,7 @@ from pinfactory.core.hierarchy import FamilyExpert, Hierarchy, assemble
 from pinfactory.core.learning import Learner, State
 from pinfactory.meta import MetaSpecialistClassifier, MetaSpecialistRegressor
 from pinfactory.meta.build import build_block, headed
-from pinfactory.meta.embeddings import Embedding, Histogram
-from pinfactory.meta.experts import MetaExpert, TaskSelector
+from pinfactory.meta.experts import Embedding, Histogram, MetaExpert, TaskSelector
 from pinfactory.meta.learner import MetaSpecialist
 from pinfactory.meta.parameters import TaskDescription
 from pinfactory.persistence import register

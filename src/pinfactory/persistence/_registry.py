@@ -287,14 +287,11 @@ def _not_finite(cls: type[Any], arrays: Mapping[str, np.ndarray]) -> str | None:
     Numbers are finite, and in single precision so small that their squares are finite, too. Arrays
     whose names a class lists as `_may_be_minus_infinity` may hold −∞, such as a log-probability.
     """
+    exempt = getattr(cls, "_may_be_minus_infinity", ())
     for name, array in arrays.items():
         if jnp.issubdtype(array.dtype, jnp.floating):
-            numbers = array[array != -np.inf] if name in _exempt(cls) else array
+            numbers = array[array != -np.inf] if name in exempt else array
             most = LARGEST if array.dtype != np.float64 else np.inf
             if not (np.isfinite(numbers) & (np.abs(numbers) <= most)).all():
                 return name
     return None
-
-
-def _exempt(cls: type[Any]) -> Collection[str]:
-    return getattr(cls, "_may_be_minus_infinity", ())

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from pinfactory.networks import reserve
+from pinfactory.networks import numpy_generator, reserve
 
 
 def patches(images: Float[Array, "*n h w c"], size: int, stride: int) -> Float[Array, "*n a b p"]:
@@ -59,8 +59,8 @@ class Convolution(eqx.Module):
         """Begin with normal weights that keep the variance through a ReLU (He et al. 2015)."""
         fan_in = size * size * channels
         reserve(fan_in + 1, filters)
-        random = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-        weight = random.normal(scale=np.sqrt(2.0 / fan_in), size=(fan_in, filters))
+        deviation = np.sqrt(2.0 / fan_in)
+        weight = numpy_generator(key).normal(scale=deviation, size=(fan_in, filters))
         return cls(
             jax.device_put(weight.astype(np.float32)),
             jax.device_put(np.zeros(filters, np.float32)),

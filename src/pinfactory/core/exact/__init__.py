@@ -12,8 +12,7 @@ arithmetic is in float64.
 
 from ._ascent import Problem, State, leap, step
 from ._process import ProcessSolution, solve_process
-from ._solution import Solution
-from ._solve import solve
+from ._solve import Solution, solve
 
 __all__ = [
     "Problem",

@@ -1,13 +1,17 @@
-"""The steps that climb the objective: best posteriors for the priors, then their marginals."""
+"""The steps that climb the objective, best posteriors for the priors and then their marginals.
+
+And how utility and information are measured at the end.
+"""
 
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import logsumexp
-from jaxtyping import Array, Float
+from jax.scipy.special import entr, logsumexp, rel_entr
+from jaxtyping import Array, Bool, Float, Int
 
 _LONGEST_STRIDE = 1e3
 _TINY = 1e-300
@@ -51,13 +55,19 @@ class State(eqx.Module):
     log_p_y: Float[Array, "m y"]
     objective: Float[Array, ""]
 
+    @classmethod
+    def start(cls, log_p_y: Float[Array, "m y"]) -> "State":
+        """Begin with equal p(m)."""
+        m = len(log_p_y)
+        return cls(jnp.full(m, -jnp.log(m)), log_p_y, jnp.asarray(-jnp.inf))
+
 
 class Posterior(eqx.Module):
-    """The selector p(m|x), the normaliser Z(x,m) of the experts, and the objective."""
+    """The selector p(m|x), the normaliser Z(x,m) of the experts, and the free energy of states."""
 
     log_z: Float[Array, "m x"]  # log Z(x,m) less β₂ times the best utility in x
     log_p_m: Float[Array, "m x"]
-    objective: Float[Array, ""]
+    free_energy: Float[Array, " x"]
 
 
 def log_product(
@@ -71,13 +81,12 @@ def log_product(
 
 
 def best_posterior(problem: Problem, state: State) -> Posterior:
-    """Best posteriors for fixed priors, equation (3), and the objective they reach."""
+    """Best posteriors for fixed priors, equation (3), and the free energy they reach."""
     log_z = log_product(state.log_p_y, problem.table.T, problem.log_space)
     log_joint = state.log_p_m[:, None] + problem.beta_selector / problem.beta_expert * log_z
     log_norm = logsumexp(log_joint, axis=0)
     free_energy = problem.best + log_norm / problem.beta_selector
-    objective = jnp.sum(jnp.exp(problem.log_p_x) * free_energy)
-    return Posterior(log_z, log_joint - log_norm, objective)
+    return Posterior(log_z, log_joint - log_norm, free_energy)
 
 
 def step(problem: Problem, state: State) -> State:
@@ -87,10 +96,11 @@ def step(problem: Problem, state: State) -> State:
     `objective` never decreases from step to step.
     """
     posterior = best_posterior(problem, state)
+    objective = jnp.sum(jnp.exp(problem.log_p_x) * posterior.free_energy)
     log_p_x_m = posterior.log_p_m + problem.log_p_x
     log_p_m = logsumexp(log_p_x_m, axis=1)
     growth = log_product(log_p_x_m - posterior.log_z, problem.table, problem.log_space)
-    return State(log_p_m, state.log_p_y + growth - log_p_m[:, None], posterior.objective)
+    return State(log_p_m, state.log_p_y + growth - log_p_m[:, None], objective)
 
 
 def leap(problem: Problem, state: State) -> State:
@@ -123,3 +133,65 @@ def extrapolate(step: Callable[[State], State], state: State) -> State:
     third = step(State(log_p_m, log_p_y, second.objective))
     better = third.objective >= second.objective
     return jax.tree.map(partial(jnp.where, better), third, second)
+
+
+class Ascent(NamedTuple):
+    """Where an ascent is, whether it still gains, and how many steps were taken."""
+
+    state: State
+    growing: Bool[Array, ""]
+    n_iterations: Int[Array, ""]
+
+
+def ascend(
+    advance: Callable[[Ascent], Ascent], start: State, max_iterations: Int[Array, ""]
+) -> Ascent:
+    """Advance until nothing is gained."""
+    return jax.lax.while_loop(
+        lambda now: now.growing & (now.n_iterations < max_iterations),
+        advance,
+        Ascent(start, jnp.asarray(True), jnp.asarray(0)),
+    )
+
+
+def measure(
+    problem: Problem, utility: Float[Array, "x y"], state: State
+) -> dict[str, Float[Array, "..."]]:
+    """Posteriors of the final priors, and their utility and information in bits."""
+    posterior, marginal = best_posterior(problem, state), step(problem, state)
+    p_x, p_m_given_x = jnp.exp(problem.log_p_x), jnp.exp(posterior.log_p_m)
+    p_x_m = p_x * p_m_given_x
+    p_m, p_y = jnp.exp(marginal.log_p_m), jnp.exp(marginal.log_p_y)
+    prior_y = jnp.exp(state.log_p_y)
+
+    loss = problem.best[:, None] - utility
+    weighted = problem.table + jnp.log(loss) if problem.log_space else problem.table * loss
+    log_loss = log_product(state.log_p_y, weighted.T, problem.log_space) - posterior.log_z
+    expected_utility = p_x @ problem.best - jnp.sum(p_x_m * jnp.exp(log_loss))
+
+    divergence = -problem.beta_expert * jnp.exp(log_loss) - posterior.log_z
+    # The divergence from a prior exceeds the information by how far the prior is from the marginal.
+    excess = p_m @ jnp.sum(rel_entr(p_y, prior_y), axis=1)
+    information_experts = jnp.maximum(jnp.sum(p_x_m * divergence) - excess, 0.0)
+    information_selector = jnp.sum(p_x * rel_entr(p_m_given_x, p_m[:, None]))
+
+    log_mixture = log_product(
+        (posterior.log_p_m - posterior.log_z).T,
+        state.log_p_y if problem.log_space else prior_y,
+        problem.log_space,
+    )
+    p_y_given_x = jnp.exp(log_mixture - problem.beta_expert * loss)
+    information_total = jnp.sum(p_x[:, None] * rel_entr(p_y_given_x, p_x @ p_y_given_x))
+    return {
+        "p_m_given_x": p_m_given_x.T,
+        "p_m": jnp.exp(state.log_p_m),
+        "p_y_given_m": prior_y,
+        "expected_utility": expected_utility,
+        "objective": expected_utility
+        - information_selector / problem.beta_selector
+        - information_experts / problem.beta_expert,
+        "information_selector": information_selector / jnp.log(2.0),
+        "information_experts": information_experts / jnp.log(2.0),
+        "information_total": information_total / jnp.log(2.0),
+        "effective_experts": jnp.exp(jnp.sum(entr(p_m))),
+    }

@@ -1,6 +1,5 @@
 """Selector and experts in a decision process with known rewards and transitions."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -10,9 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Float64, Int
 
-from ._ascent import Posterior, Problem, State, best_posterior, extrapolate, step
-from ._solution import measure
-from ._solve import Numbers, distribution, positive, starts
+from ._ascent import Ascent, Problem, State, ascend, best_posterior, extrapolate, measure, step
+from ._solve import Numbers, at_least_one, distribution, positive, starts
 
 # Newton's method for the values squares the error at every step.
 _NEWTON_STEPS = 100
@@ -89,10 +87,10 @@ class _Values(NamedTuple):
     occupancy: Float[Array, " x"]
 
 
-def _policy(problem: Problem, state: State, posterior: Posterior) -> Float[Array, "x m y"]:
+def _policy(problem: Problem, state: State, log_z: Float[Array, "m x"]) -> Float[Array, "x m y"]:
     """Return p(y|x,m) of equation (3)."""
     logits = state.log_p_y + problem.table[:, None]
-    return jnp.exp(logits - posterior.log_z.T[..., None])
+    return jnp.exp(logits - log_z.T[..., None])
 
 
 def _best_values(process: _Process, visited: bool, state: State) -> _Values:
@@ -108,13 +106,10 @@ def _best_values(process: _Process, visited: bool, state: State) -> _Values:
     def evaluate(value: Array) -> tuple[Array, Array]:
         problem = process.problem(value)
         posterior = best_posterior(problem, state)
-        log_norm = jax.nn.logsumexp(
-            state.log_p_m[:, None] + process.betas[0] / process.betas[1] * posterior.log_z, axis=0
-        )
-        experts = _policy(problem, state, posterior)
+        experts = _policy(problem, state, posterior.log_z)
         policy = jnp.einsum("mx,xmy->xy", jnp.exp(posterior.log_p_m), experts)
         chain = jnp.einsum("xy,xyz->xz", policy, process.transition)
-        return problem.best + log_norm / process.betas[0] - value, chain
+        return posterior.free_energy - value, chain
 
     def newton(now: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         value, _, n = now
@@ -144,47 +139,24 @@ def _occupancy(process: _Process, visited: bool, chain: Float[Array, "x x2"]) ->
     return counts / jnp.sum(counts)
 
 
-def _improve(process: _Process, visited: bool, state: State) -> State:
-    """Best policies for the priors, then their marginals as priors, and E[V] before that."""
-    values = _best_values(process, visited, state)
-    new = step(process.problem(values.value, values.occupancy), state)
-    return State(new.log_p_m, new.log_p_y, process.start @ values.value)
+def _advance(process: _Process, visited: bool, tolerance: Float[Array, ""], now: Ascent) -> Ascent:
+    """Improve; an ascent goes on while that gains, or without an objective while priors change."""
 
+    def improve(state: State) -> State:
+        """Best policies for the priors, then their marginals as priors, and E[V] before that."""
+        values = _best_values(process, visited, state)
+        new = step(process.problem(values.value, values.occupancy), state)
+        return State(new.log_p_m, new.log_p_y, process.start @ values.value)
 
-class _Ascent(NamedTuple):
-    state: State
-    moving: Bool[Array, ""]
-    n_iterations: Int[Array, ""]
-
-
-def _ascend(
-    process: _Process,
-    visited: bool,
-    tolerance: Float[Array, ""],
-    max_iterations: Int[Array, ""],
-    log_p_y: Float[Array, "m y"],
-) -> _Ascent:
-    """Improve until nothing is gained; without an objective, until priors stay as they are."""
-    improve: Callable[[State], State] = partial(_improve, process, visited)
-
-    def advance(now: _Ascent) -> _Ascent:
-        if visited:
-            state = improve(now.state)
-            both = zip(jax.tree.leaves(state)[:2], jax.tree.leaves(now.state)[:2], strict=True)
-            change = jnp.stack([jnp.max(jnp.abs(jnp.exp(a) - jnp.exp(b))) for a, b in both])
-            return _Ascent(state, jnp.max(change) > tolerance, now.n_iterations + 1)
-        state = extrapolate(improve, now.state)
-        gain = state.objective - now.state.objective
-        scale = 1.0 + jnp.abs(state.objective)
-        return _Ascent(state, gain > tolerance * scale, now.n_iterations + 3)
-
-    m = len(log_p_y)
-    start = State(jnp.full(m, -jnp.log(m)), log_p_y, jnp.asarray(-jnp.inf))
-    return jax.lax.while_loop(
-        lambda now: now.moving & (now.n_iterations < max_iterations),
-        advance,
-        _Ascent(start, jnp.asarray(True), jnp.asarray(0)),
-    )
+    if visited:
+        state = improve(now.state)
+        both = zip(jax.tree.leaves(state)[:2], jax.tree.leaves(now.state)[:2], strict=True)
+        change = jnp.stack([jnp.max(jnp.abs(jnp.exp(a) - jnp.exp(b))) for a, b in both])
+        return Ascent(state, jnp.max(change) > tolerance, now.n_iterations + 1)
+    state = extrapolate(improve, now.state)
+    gain = state.objective - now.state.objective
+    scale = 1.0 + jnp.abs(state.objective)
+    return Ascent(state, gain > tolerance * scale, now.n_iterations + 3)
 
 
 @partial(jax.jit, static_argnames="visited")
@@ -195,14 +167,15 @@ def _solve(
     max_iterations: Int[Array, ""],
     visited: bool,
 ) -> dict[str, Array]:
-    tried = jax.vmap(partial(_ascend, process, visited, tolerance, max_iterations))(first)
+    advance = partial(_advance, process, visited, tolerance)
+    tried = jax.vmap(lambda y: ascend(advance, State.start(y), max_iterations))(first)
     best = jnp.argmax(tried.state.objective)
-    state, moving, n_iterations = jax.tree.map(lambda leaf: leaf[best], tried)
+    state, growing, n_iterations = jax.tree.map(lambda leaf: leaf[best], tried)
     values = _best_values(process, visited, state)
     problem = process.problem(values.value, values.occupancy)
     q = process.reward + process.gamma * process.transition @ values.value
     measured = measure(problem, q, state)
-    experts = _policy(problem, state, best_posterior(problem, state))
+    experts = _policy(problem, state, best_posterior(problem, state).log_z)
     policy = jnp.einsum("xm,xmy->xy", measured["p_m_given_x"], experts)
     reward = jnp.sum(policy * process.reward, axis=1)
     returns = jnp.linalg.solve(jnp.eye(len(reward)) - process.gamma * values.chain, reward)
@@ -214,7 +187,7 @@ def _solve(
         "objective": process.start @ values.value,
         "expected_return": process.start @ returns,
         "n_iterations": n_iterations,
-        "converged": ~moving,
+        "converged": ~growing,
     }
 
 
@@ -288,8 +261,7 @@ def solve_process(
     array([[0., 1.],
            [1., 0.]])
     """
-    table = np.asarray(reward, np.float64)
-    chances = np.asarray(transition, np.float64)
+    table, chances = np.asarray(reward, np.float64), np.asarray(transition, np.float64)
     if table.ndim != 2 or table.size == 0 or not np.isfinite(table).all():
         raise ValueError(
             f"reward must be a finite table of states by actions, but got shape {table.shape}"
@@ -309,9 +281,7 @@ def solve_process(
         raise ValueError(f"gamma must be at least 0 and below 1, but got {gamma}")
     if average not in ("discounted", "visited"):
         raise ValueError(f"average must be 'discounted' or 'visited', but got {average!r}")
-    for name, number in {"n_experts": n_experts, "n_restarts": n_restarts}.items():
-        if number < 1:
-            raise ValueError(f"{name} must be at least 1, but got {number}")
+    at_least_one(n_experts=n_experts, n_restarts=n_restarts)
     weights = distribution(start, len(table))
     betas = np.array(
         [positive("beta_selector", beta_selector), positive("beta_expert", beta_expert)]
@@ -322,9 +292,8 @@ def solve_process(
     first = starts(table + gamma * chances @ mean, weights, n_experts, n_restarts, seed)
     with jax.enable_x64(True):
         process = _Process(*map(jnp.asarray, (chances, table, weights, betas, float(gamma))))
-        found = _solve(
-            process, *map(jnp.asarray, (first, tolerance, max_iterations)), average == "visited"
-        )
+        limits = map(jnp.asarray, (first, tolerance, max_iterations))
+        found = _solve(process, *limits, average == "visited")
     found.pop("expected_utility")
     arrays = {name: np.asarray(value) for name, value in found.items()}
     plain: dict[str, Any] = {n: a if a.ndim else a.item() for n, a in arrays.items()}

@@ -2,16 +2,16 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Float64, Int
 
-from ._ascent import Problem, State, leap
-from ._solution import Solution, measure
+from ._ascent import Ascent, Problem, State, ascend, leap, measure
 
 # exp(−600) is far enough above the smallest double for products and quotients of such weights.
 _SAFE_EXPONENT = 600.0
@@ -25,27 +25,60 @@ _TINY = 1e-300
 Numbers = float | int | np.number | np.ndarray | Array | Sequence[Any]
 
 
-class _Ascent(NamedTuple):
-    state: State
-    growing: Bool[Array, ""]
-    n_iterations: Int[Array, ""]
+@dataclass(frozen=True)
+class Solution:
+    """Posteriors, priors and what they cost; a grid of β leads every shape.
+
+    Attributes
+    ----------
+    p_m_given_x, p_m, p_y_given_m
+        Selector p(m|x), its prior p(m), and the experts' priors p(y|m).
+    expected_utility, objective
+        E[U], and E[U] − I(X;M)/β₁ − I(X;Y|M)/β₂ with information in nats.
+    information_selector, information_experts, information_total
+        I(X;M), I(X;Y|M) and I(X;Y), in bits.
+    effective_experts
+        2^H(M): how many experts are in use.
+    n_iterations, converged
+        Steps of the best restart, and whether its objective had stopped growing.
+    utility, p_x, beta_selector, beta_expert
+        The problem that was solved.
+    """
+
+    p_m_given_x: Float64[np.ndarray, "*grid x m"]
+    p_m: Float64[np.ndarray, "*grid m"]
+    p_y_given_m: Float64[np.ndarray, "*grid m y"]
+    expected_utility: Float64[np.ndarray, "*grid"]
+    objective: Float64[np.ndarray, "*grid"]
+    information_selector: Float64[np.ndarray, "*grid"]
+    information_experts: Float64[np.ndarray, "*grid"]
+    information_total: Float64[np.ndarray, "*grid"]
+    effective_experts: Float64[np.ndarray, "*grid"]
+    n_iterations: Int[np.ndarray, "*grid"]
+    converged: Bool[np.ndarray, "*grid"]
+    utility: Float64[np.ndarray, "x y"]
+    p_x: Float64[np.ndarray, " x"]
+    beta_selector: Float64[np.ndarray, "*grid"]
+    beta_expert: Float64[np.ndarray, "*grid"]
+
+    def p_y_given_x_m(self) -> Float64[np.ndarray, "*grid x m y"]:
+        """Experts' posteriors p(y|x,m) ∝ p(y|m) exp(β₂ U(x,y)), equation (3)."""
+        with np.errstate(divide="ignore"):  # priors of useless answers may have faded to zero
+            log_prior = np.log(self.p_y_given_m)[..., None, :, :]
+        logits = log_prior + self.beta_expert[..., None, None, None] * self.utility[:, None, :]
+        weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        return weights / weights.sum(axis=-1, keepdims=True)
+
+    def p_y_given_x(self) -> Float64[np.ndarray, "*grid x y"]:
+        """Answers of the whole system, p(y|x) = Σ_m p(m|x) p(y|x,m)."""
+        return np.einsum("...xm,...xmy->...xy", self.p_m_given_x, self.p_y_given_x_m())
 
 
-def _ascend(
-    problem: Problem, tolerance: Float[Array, ""], max_iterations: Int[Array, ""], start: State
-) -> _Ascent:
-    """Leap until the objective gains no more than the tolerance."""
-
-    def advance(ascent: _Ascent) -> _Ascent:
-        state = leap(problem, ascent.state)
-        growing = state.objective - ascent.state.objective > tolerance
-        return _Ascent(state, growing, ascent.n_iterations + 3)
-
-    return jax.lax.while_loop(
-        lambda ascent: ascent.growing & (ascent.n_iterations < max_iterations),
-        advance,
-        _Ascent(start, jnp.array(True), jnp.array(0)),
-    )
+def _leap_on(problem: Problem, tolerance: Float[Array, ""], now: Ascent) -> Ascent:
+    """Leap; an ascent goes on if that gains more than the tolerance."""
+    state = leap(problem, now.state)
+    growing = state.objective - now.state.objective > tolerance
+    return Ascent(state, growing, now.n_iterations + 3)
 
 
 @partial(jax.jit, static_argnames=("log_space", "batch_size"))
@@ -61,21 +94,15 @@ def _solve_grid(
     batch_size: int,
 ) -> dict[str, Array]:
     """Solve for every pair of β from every start; keep the best start of each pair."""
-    n_experts = starts.shape[1]
 
     def solve_point(beta: Float[Array, "2"]) -> dict[str, Array]:
         problem = Problem.build(utility, p_x, beta[0], beta[1], log_space=log_space)
-
-        def try_start(log_p_y: Float[Array, "m y"]) -> _Ascent:
-            uniform = jnp.full(n_experts, -jnp.log(n_experts))
-            start = State(uniform, log_p_y, jnp.array(-jnp.inf))
-            return _ascend(problem, tolerances[0], max_iterations, start)
-
-        # Restarts wait for the slowest of them, so only the best goes the last mile, alone.
-        tried = jax.vmap(try_start)(starts)
+        roughly, exactly = (partial(_leap_on, problem, tolerance) for tolerance in tolerances)
+        # Restarts wait for the slowest of them, so only the best goes on to the end, alone.
+        tried = jax.vmap(lambda y: ascend(roughly, State.start(y), max_iterations))(starts)
         best = jnp.argmax(tried.state.objective)
         state, _, n_iterations = jax.tree.map(lambda leaf: leaf[best], tried)
-        final = _ascend(problem, tolerances[1], max_iterations - n_iterations, state)
+        final = ascend(exactly, state, max_iterations - n_iterations)
         return measure(problem, utility, final.state) | {
             "n_iterations": n_iterations + final.n_iterations,
             "converged": ~final.growing,
@@ -161,13 +188,7 @@ def solve(
         )
     if not np.isfinite(table).all():
         raise ValueError("utility must be finite everywhere, but got NaN or infinite entries")
-    for name, number in {
-        "n_experts": n_experts,
-        "n_restarts": n_restarts,
-        "max_iterations": max_iterations,
-    }.items():
-        if number < 1:
-            raise ValueError(f"{name} must be at least 1, but got {number}")
+    at_least_one(n_experts=n_experts, n_restarts=n_restarts, max_iterations=max_iterations)
     if not tolerance >= 0:
         raise ValueError(f"tolerance must be non-negative, but got {tolerance}")
     betas = np.stack(
@@ -204,6 +225,12 @@ def solve(
 def _batch_size(n_points: int, largest: int) -> int:
     """Return the largest divisor in reach: a remainder would be compiled as a second program."""
     return max(size for size in range(1, max(largest, 1) + 1) if n_points % size == 0)
+
+
+def at_least_one(**numbers: int) -> None:
+    for name, number in numbers.items():
+        if number < 1:
+            raise ValueError(f"{name} must be at least 1, but got {number}")
 
 
 def positive(name: str, value: Numbers) -> np.ndarray:

@@ -51,16 +51,11 @@ def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
 
 
 def _assign(settings: Settings, seed: int) -> dict[str, Any]:
-    """Train a committee and look at its choices."""
+    """Train a committee, and show every character to its selector."""
     tasks = Omniglot(shots=settings.shots, folder=settings.folder)
     learner = MetaSpecialistClassifier(
         settings.n_experts, max_iter=settings.max_iter, batch_size=BATCH, random_state=seed
     ).fit(tasks)
-    return _shown(learner, tasks, seed)
-
-
-def _shown(learner: MetaSpecialistClassifier, tasks: Omniglot, seed: int) -> dict[str, Any]:
-    """Show every character to the selector."""
     images = np.asarray(tasks.images).reshape(len(tasks.alphabets), -1, 28, 28)
     shown = images[:, : tasks.shots].astype(np.float32) / 255.0
     # The selector sees positives alone.

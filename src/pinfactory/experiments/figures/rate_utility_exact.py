@@ -196,9 +196,7 @@ def draw(results: Results) -> Figure:
 def _draw_total(axes: Axes, data: Mapping[str, Any]) -> None:
     points = []
     for colour, curve in zip(_cycle(data), data["curves"], strict=True):
-        selector, experts, utility = _arrays(
-            curve, "information_selector", "information_experts", "expected_utility"
-        )
+        selector, experts, utility = _arrays(curve, "information_selector", *_EXPERTS_BUY)
         axes.scatter(selector + experts, utility, s=9, color=colour, alpha=0.55, linewidth=0)
         points.append((selector + experts, utility))
     bits, best = frontier(*map(np.concatenate, zip(*points, strict=True)))
@@ -229,7 +227,7 @@ def _draw_table(axes: Axes, utility: np.ndarray) -> None:
 
 def _draw_experts(axes: Axes, data: Mapping[str, Any]) -> None:
     for colour, curve in zip(_cycle(data), data["curves"], strict=True):
-        bits, utility = frontier(*_arrays(curve, "information_experts", "expected_utility"))
+        bits, utility = frontier(*_arrays(curve, *_EXPERTS_BUY))
         axes.plot(bits, utility, color=colour, lw=2.5, solid_capstyle="round")
         end = np.argmax(utility >= utility.max() - 1e-3)
         number = curve["n_experts"]
@@ -250,9 +248,7 @@ def _draw_experts(axes: Axes, data: Mapping[str, Any]) -> None:
 def _draw_plane(figure: Figure, axes: Axes, data: Mapping[str, Any]) -> None:
     n_groups = data["n_groups"]
     curve = min(data["curves"], key=lambda curve: abs(curve["n_experts"] - n_groups))
-    selector, experts, utility = _arrays(
-        curve, "information_selector", "information_experts", "expected_utility"
-    )
+    selector, experts, utility = _arrays(curve, "information_selector", *_EXPERTS_BUY)
     reach = max((selector + experts).max(), 1e-3)
     for total in np.arange(0.5, reach, 0.5):
         axes.plot([0, total], [total, 0], color=GREY, lw=0.7, ls=(0, (4, 4)), zorder=1)

@@ -52,33 +52,11 @@ class Settings(Presets):
     n_samples: int = 1024
     n_experts: tuple[int, ...] = (1, 2, 4, 8)
     beta_selector: tuple[float, ...] = (
-        0.3,
-        0.7,
-        0.9,
-        1.1,
-        1.3,
-        1.6,
-        2.0,
-        3.0,
-        5.0,
-        10.0,
-        25.0,
-        80.0,
+        *(0.3, 0.7, 0.9, 1.1, 1.3, 1.6, 2.0, 3.0, 5.0, 10.0, 25.0, 80.0),
     )
     beta_expert: tuple[float, ...] = (0.3, 0.7, 1.0, 1.5, 2.5, 5.0, 12.0, 30.0, 80.0)
     selector_bits: tuple[float, ...] = (
-        0.05,
-        0.1,
-        0.2,
-        0.3,
-        0.4,
-        0.5,
-        0.6,
-        0.75,
-        0.9,
-        1.2,
-        1.5,
-        1.9,
+        *(0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75, 0.9, 1.2, 1.5, 1.9),
     )
     expert_bits: tuple[float, ...] = (0.01, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)
     steps: int = 10_000
@@ -106,10 +84,7 @@ def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
             for n in settings.n_experts
             for kind in kinds
         }
-        for how, kinds in (
-            (_ours(settings), (PRICES, BUDGETS)),
-            (_LITERAL, (PRICES,)),
-        )
+        for how, kinds in ((_ours(settings), (PRICES, BUDGETS)), (_LITERAL, (PRICES,)))
     )
     return choose_pieces(settings.method, ours, literal)
 
@@ -189,11 +164,8 @@ def _frontier(split: Split) -> dict[str, Any]:
     share = np.bincount(split.y_test) / len(split.y_test)
     beta = np.geomspace(0.05, 60.0, 120)
     solution = solve(np.eye(2), 1, beta, beta, p_x=share)
-    return {
-        "bits": solution.information_experts,
-        "right": solution.expected_utility,
-        "beta": beta,
-    }
+    bits, right = solution.information_experts, solution.expected_utility
+    return {"bits": bits, "right": right, "beta": beta}
 
 
 @compare_methods

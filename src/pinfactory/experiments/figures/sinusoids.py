@@ -13,6 +13,7 @@ import numpy as np
 from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.methods import Method, choose_pieces, compare_methods
 from pinfactory.meta import MetaSpecialistRegressor
+from pinfactory.meta.evaluation import Routing
 from pinfactory.meta.tasks import Sinusoids
 from pinfactory.paper import sinusoids as paper_sinusoids
 
@@ -100,24 +101,6 @@ def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
     return choose_pieces(settings.method, found, literal)
 
 
-def _literal(settings: Settings, n_experts: int, shots: int) -> dict[str, Any]:
-    """Train Algorithm 1 for every seed, for as many steps as ours."""
-    tasks = Sinusoids(shots=shots, queries=shots)
-    found: dict[str, Any] = {"rule": "none", "n_experts": n_experts, "shots": shots}
-    columns: dict[str, list[float]] = {"error": [], "after": [], "bits": [], "effective": []}
-    for seed in range(settings.seeds):
-        model = paper_sinusoids(n_experts, max_iter=settings.steps, random_state=seed).fit(tasks)
-        for column, steps in (("error", 0), ("after", STEPS_AFTER)):
-            score = model.evaluate(tasks, settings.n_tasks, inner_steps=steps, routing="best")
-            columns[column].append(score.mean)
-        columns["bits"].append(model.information_.selector)
-        columns["effective"].append(model.information_.effective_experts)
-        if seed == 0:
-            found["partition"] = _partition(settings, model, tasks)
-            found["curves"] = _curves(model, shots, STEPS_AFTER)
-    return found | columns
-
-
 def learner(
     settings: Settings, rule: str, n_experts: int, **changes: Any
 ) -> MetaSpecialistRegressor:
@@ -132,24 +115,20 @@ def learner(
 
 
 def _several(settings: Settings, rule: str, n_experts: int, shots: int) -> dict[str, Any]:
-    """Train for every seed; keep the partition of the first."""
-    tasks = Sinusoids(shots=shots)
+    """Train ours for every seed."""
     after = STEPS_AFTER if rule == "gradient" else None
-    found: dict[str, Any] = {"rule": rule, "n_experts": n_experts, "shots": shots}
-    columns: dict[str, list[float]] = {"error": [], "best": [], "bits": [], "effective": []}
-    for seed in range(settings.seeds):
-        model = learner(settings, rule, n_experts, random_state=seed).fit(tasks)
-        score = model.evaluate(tasks, settings.n_tasks, inner_steps=after)
-        alone = model.evaluate(tasks, settings.n_tasks, inner_steps=after, routing="best")
-        columns["error"].append(score.mean)
-        columns["best"].append(alone.mean)
-        found.setdefault("standard error", score.standard_error)
-        columns["bits"].append(model.information_.selector)
-        columns["effective"].append(model.information_.effective_experts)
-        if seed == 0:
-            found["partition"] = _partition(settings, model, tasks)
-            found["curves"] = _curves(model, shots, after)
-    return found | columns
+    make = partial(learner, settings, rule, n_experts)
+    found, first = _trained(settings, make, Sinusoids(shots=shots), {"error": after})
+    return found | _shown(settings, first, rule, shots, after)
+
+
+def _literal(settings: Settings, n_experts: int, shots: int) -> dict[str, Any]:
+    """Train Algorithm 1 for every seed, for as many steps as ours."""
+    tasks = Sinusoids(shots=shots, queries=shots)
+    make = partial(paper_sinusoids, n_experts, max_iter=settings.steps)
+    steps = {"error": 0, "after": STEPS_AFTER}
+    found, first = _trained(settings, make, tasks, steps, routing="best")
+    return found | _shown(settings, first, "none", shots, STEPS_AFTER)
 
 
 def _maml(settings: Settings, name: str, shots: int) -> dict[str, Any]:
@@ -157,34 +136,50 @@ def _maml(settings: Settings, name: str, shots: int) -> dict[str, Any]:
 
     In standard units 0.1 is about the published 0.01 in units of the curves.
     """
-    tasks, errors = Sinusoids(shots=shots), []
-    for seed in range(settings.seeds):
-        model = learner(
-            settings,
-            "gradient",
-            1,
-            expert_hidden=MAML[name],
-            inner_steps=1,
-            inner_rate=0.1,
-            learn_rates=False,
-            random_state=seed,
-        ).fit(tasks)
-        errors.append(model.evaluate(tasks, settings.n_tasks, inner_steps=STEPS_AFTER).mean)
-    return {"maml": name, "shots": shots, "error": errors}
+    published = {"inner_steps": 1, "inner_rate": 0.1, "learn_rates": False}
+    make = partial(learner, settings, "gradient", 1, expert_hidden=MAML[name], **published)
+    found, _ = _trained(settings, make, Sinusoids(shots=shots), {"error": STEPS_AFTER})
+    return found | {"maml": name, "shots": shots}
 
 
 def _budget(settings: Settings, n_experts: int, bits: float) -> dict[str, Any]:
     """Train unadapted experts whose selector may process so many bits, at the largest K."""
-    tasks = Sinusoids(shots=max(settings.shots))
-    errors, used = [], []
-    for seed in range(settings.seeds):
-        model = learner(settings, "none", n_experts, selector_bits=bits, random_state=seed)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # of bits that are missed: they are shown
-            model.fit(tasks)
-        errors.append(model.evaluate(tasks, settings.n_tasks).mean)
-        used.append(model.information_.selector)
-    return {"budget": bits, "n_experts": n_experts, "error": errors, "bits": used}
+    make = partial(learner, settings, "none", n_experts, selector_bits=bits)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of bits that are missed: they are shown
+        found, _ = _trained(settings, make, Sinusoids(shots=max(settings.shots)), {"error": None})
+    return found | {"budget": bits, "n_experts": n_experts}
+
+
+def _trained(
+    settings: Settings,
+    make: Callable[..., MetaSpecialistRegressor],
+    tasks: Sinusoids,
+    steps: Mapping[str, int | None],
+    routing: Routing = "mixture",
+) -> tuple[dict[str, list[float]], MetaSpecialistRegressor]:
+    """Return bits and errors after some inner steps for every seed, and the first learner."""
+    models = [make(random_state=seed).fit(tasks) for seed in range(settings.seeds)]
+    found = {"bits": [model.information_.selector for model in models]}
+    for name, inner in steps.items():
+        found[name] = [
+            model.evaluate(tasks, settings.n_tasks, inner_steps=inner, routing=routing).mean
+            for model in models
+        ]
+    return found, models[0]
+
+
+def _shown(
+    settings: Settings, model: MetaSpecialistRegressor, rule: str, shots: int, after: int | None
+) -> dict[str, Any]:
+    """Return what a learner is, how it divides the curves, and what it makes of two of them."""
+    return {
+        "rule": rule,
+        "n_experts": model.n_experts,
+        "shots": shots,
+        "partition": _partition(settings, model, Sinusoids(shots=shots)),
+        "curves": _curves(model, shots, after),
+    }
 
 
 def _partition(

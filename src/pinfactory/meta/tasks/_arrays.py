@@ -9,8 +9,28 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
-from ._members import HostData, Members
+from pinfactory import settings as check
+
 from ._protocol import Episode, Samples
+
+SPLITS = ("train", "validation", "test")
+
+
+class HostData:
+    """Values that only `draw` uses.
+
+    They play no part in a compiled program, so to JAX any are as good as any others: tasks from
+    other data of the same shape compile nothing.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, HostData)
+
+    def __hash__(self) -> int:
+        return hash(HostData)
 
 
 class ArrayRecipe(NamedTuple):
@@ -20,7 +40,21 @@ class ArrayRecipe(NamedTuple):
     query: Array | np.ndarray
 
 
-class ArrayTasks(eqx.Module):
+class _RowTasks(eqx.Module):
+    """Tasks about rows of an array, of classes or groups some of which are held out."""
+
+    x: Float[Array, "n ..."]
+    shots: int = eqx.field(static=True)
+    queries: int = eqx.field(static=True)
+    _members: Any = eqx.field(static=True)
+
+    def _rows(self, random: np.random.Generator, chosen: Int[np.ndarray, "..."]) -> ArrayRecipe:
+        """Return rows of the classes or groups that were chosen."""
+        rows = self._members.value.draw(random, chosen, self.shots + self.queries)
+        return ArrayRecipe(rows[..., : self.shots], rows[..., self.shots :])
+
+
+class ArrayTasks(_RowTasks):
     """N-way K-shot tasks from samples of many classes.
 
     A task takes `ways` classes in random order, calls them 0, 1, …, and shows `shots` samples of
@@ -52,11 +86,7 @@ class ArrayTasks(eqx.Module):
     3
     """
 
-    x: Float[Array, "n ..."]
     ways: int = eqx.field(static=True)
-    shots: int = eqx.field(static=True)
-    queries: int = eqx.field(static=True)
-    _members: Any = eqx.field(static=True)
 
     def __init__(
         self,
@@ -76,16 +106,10 @@ class ArrayTasks(eqx.Module):
             raise ValueError(
                 f"`y` must hold one label for each of {len(X)} samples, but got shape {y.shape}."
             )
-        for name, value, lowest in (
-            ("ways", ways, 2),
-            ("shots", shots, 1),
-            ("queries", queries, 1),
-        ):
-            if value < lowest:
-                raise ValueError(f"`{name}` must be at least {lowest}, but got {value}.")
-        members = Members(
-            "class", y, shots + queries, splits, (validation, test), seed, fewest=ways
-        )
+        ways, shots = check.integer("ways", ways, 2), check.integer("shots", shots, 1)
+        queries = check.integer("queries", queries, 1)
+        shares = (validation, test)
+        members = Members("class", y, shots + queries, splits, shares, seed, fewest=ways)
         for part, classes in members.split.items():
             if 0 < len(classes) < ways or (part == "train" and not len(classes)):
                 raise ValueError(
@@ -100,23 +124,22 @@ class ArrayTasks(eqx.Module):
 
     def draw(self, random: np.random.Generator, n_tasks: int, split: str = "train") -> ArrayRecipe:
         """Return which samples of which classes the tasks are about."""
-        members: Members = self._members.value
-        classes = members.codes(split)
+        classes = self._members.value.codes(split)
         # Ranks of random numbers: a draw without replacement for all tasks at once.
         chosen = classes[random.random((n_tasks, len(classes))).argsort(axis=1)[:, : self.ways]]
-        rows = members.draw(random, chosen, self.shots + self.queries)
-        return ArrayRecipe(rows[:, :, : self.shots], rows[:, :, self.shots :])
+        return self._rows(random, chosen)
 
     def build(self, recipe: PyTree[Array]) -> Episode:
         """Return the samples of all classes, one class after the other."""
-        return Episode(self._samples(recipe.support), self._samples(recipe.query))
 
-    def _samples(self, rows: Int[Array, "ways k"]) -> Samples:
-        labels = jnp.repeat(jnp.arange(self.ways), rows.shape[1])
-        return Samples(self.x[rows.ravel()], labels)
+        def samples(rows: Int[Array, "ways k"]) -> Samples:
+            labels = jnp.repeat(jnp.arange(self.ways), rows.shape[1])
+            return Samples(self.x[rows.ravel()], labels)
+
+        return Episode(samples(recipe.support), samples(recipe.query))
 
 
-class GroupedTasks(eqx.Module):
+class GroupedTasks(_RowTasks):
     """Regression tasks from samples in groups, such as patients, machines or places.
 
     A task is one group: it shows `shots` of its samples and asks for others. Test tasks are groups
@@ -142,11 +165,7 @@ class GroupedTasks(eqx.Module):
     8
     """
 
-    x: Float[Array, "n ..."]
     y: Float[Array, "n d"]
-    shots: int = eqx.field(static=True)
-    queries: int = eqx.field(static=True)
-    _members: Any = eqx.field(static=True)
 
     def __init__(
         self,
@@ -167,16 +186,11 @@ class GroupedTasks(eqx.Module):
                 "`X`, `y` and `groups` must have the same length, but got "
                 f"{len(X)}, {len(y)} and {len(groups)}."
             )
-        if shots < 1 or queries < 1:
-            raise ValueError(
-                f"`shots` and `queries` must be at least 1, but got {shots} and {queries}."
-            )
+        shots, queries = check.integer("shots", shots, 1), check.integer("queries", queries, 1)
+        shares = (validation, test)
+        members = Members("group", groups, shots + queries, splits, shares, seed, fewest=1)
         self.x, self.y = jax.device_put(X), jax.device_put(y.reshape(len(y), -1))
-        self.shots, self.queries = shots, queries
-        members = Members(
-            "group", groups, shots + queries, splits, (validation, test), seed, fewest=1
-        )
-        self._members = HostData(members)
+        self.shots, self.queries, self._members = shots, queries, HostData(members)
 
     def groups(self, split: str = "train") -> np.ndarray:
         """Return the names of the groups of a split."""
@@ -184,11 +198,8 @@ class GroupedTasks(eqx.Module):
 
     def draw(self, random: np.random.Generator, n_tasks: int, split: str = "train") -> ArrayRecipe:
         """Return which samples of which groups the tasks are about."""
-        members: Members = self._members.value
-        groups = members.codes(split)
-        chosen = groups[random.integers(len(groups), size=n_tasks)]
-        rows = members.draw(random, chosen, self.shots + self.queries)
-        return ArrayRecipe(rows[:, : self.shots], rows[:, self.shots :])
+        groups = self._members.value.codes(split)
+        return self._rows(random, groups[random.integers(len(groups), size=n_tasks)])
 
     def build(self, recipe: PyTree[Array]) -> Episode:
         """Return the samples of one group."""
@@ -197,3 +208,92 @@ class GroupedTasks(eqx.Module):
             return Samples(self.x[rows], self.y[rows])
 
         return Episode(samples(recipe.support), samples(recipe.query))
+
+
+class Members:
+    """Which samples belong to which class or group, as `kind` says, and which of these to a split.
+
+    Each must have `n_needed` samples; for the rest see `_split`.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        labels: np.ndarray,
+        n_needed: int,
+        splits: Mapping[str, Sequence[Any]] | None,
+        shares: Sequence[float],
+        seed: int,
+        fewest: int,
+    ) -> None:
+        self.kind = kind
+        self.names, codes = np.unique(labels, return_inverse=True)
+        self.rows = [np.flatnonzero(codes == code) for code in range(len(self.names))]
+        self.split = _split(self.names, splits, shares, seed, fewest)
+        for code in np.concatenate(list(self.split.values())):
+            if len(self.rows[code]) < n_needed:
+                raise ValueError(
+                    f"every {kind} must have at least shots + queries = {n_needed} samples, but "
+                    f"{kind} {self.names[code]!r} has {len(self.rows[code])}."
+                )
+
+    def named(self, split: str) -> np.ndarray:
+        """Return the names of a split."""
+        return self.names[self.split[split]]
+
+    def codes(self, split: str) -> Int[np.ndarray, " n"]:
+        """Return the numbers of a split, which must have some."""
+        if not len(self.split[split]):
+            raise ValueError(
+                f"`split` must be one that holds a {self.kind}, but got {split!r}, which is empty."
+            )
+        return self.split[split]
+
+    def draw(
+        self, random: np.random.Generator, chosen: Int[np.ndarray, "..."], n_samples: int
+    ) -> Int[np.ndarray, "... n_samples"]:
+        """Return rows of those chosen, without replacement."""
+        rows = np.empty((*chosen.shape, n_samples), np.int32)
+        for code in np.unique(chosen):
+            places, members = np.nonzero(chosen == code), self.rows[code]
+            # Ranks of random numbers: a draw for all places at once.
+            order = random.random((len(places[0]), len(members))).argsort(axis=1)[:, :n_samples]
+            rows[places] = members[order]
+        return rows
+
+
+def _split(
+    names: np.ndarray,
+    splits: Mapping[str, Sequence[Any]] | None,
+    shares: Sequence[float],
+    seed: int,
+    fewest: int,
+) -> dict[str, np.ndarray]:
+    """Return the positions in `names` of every split: as the user says, or drawn at random.
+
+    `shares` are those of validation and test; a random split that has any has `fewest` at least.
+    """
+    if splits is None:
+        order = np.random.default_rng(seed).permutation(len(names))
+        n_validation, n_test = (
+            max(round(share * len(names)), fewest) if share > 0 else 0 for share in shares
+        )
+        if len(names) - n_validation - n_test < fewest:
+            raise ValueError(
+                f"`validation` and `test` must leave at least {fewest} of {len(names)} for "
+                f"training, but got {tuple(shares)}."
+            )
+        parts = np.split(order, [n_test, n_test + n_validation])
+        return {"test": parts[0], "validation": parts[1], "train": parts[2]}
+    if strange := sorted(set(splits) - set(SPLITS)):
+        raise ValueError(f"`splits` must have the keys {SPLITS}, but got {strange}.")
+    positions = {name: i for i, name in enumerate(names.tolist())}
+    found = {}
+    for split in SPLITS:
+        wanted = list(splits.get(split, ()))
+        if never := [name for name in wanted if name not in positions]:
+            raise ValueError(
+                f"`splits[{split!r}]` must name what occurs in the data, but {never} never do."
+            )
+        found[split] = np.asarray([positions[name] for name in wanted], int)
+    return found

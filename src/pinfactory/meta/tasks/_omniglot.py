@@ -9,7 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree, UInt8
 
-from ._members import SPLITS, HostData
+from pinfactory import settings as check
+
+from ._arrays import SPLITS, HostData
 from ._protocol import Episode, Samples
 from .omniglot_archives import DRAWINGS, load
 
@@ -83,27 +85,19 @@ class Omniglot(eqx.Module):
         preprocessing: str = "centred",
         seed: int = 0,
     ) -> None:
-        for name, value, choices in (
-            ("protocol", protocol, ("paper", "vinyals")),
-            ("rotations", rotations, ("classes", "augmentation", "none")),
-            ("preprocessing", preprocessing, ("centred", "resized")),
-        ):
-            if value not in choices:
-                raise ValueError(f"`{name}` must be one of {choices}, but got {value!r}.")
+        check.choice("protocol", protocol, list(SIZES))
+        check.choice("rotations", rotations, ("classes", "augmentation", "none"))
+        check.choice("preprocessing", preprocessing, ("centred", "resized"))
         if queries is None:
             queries = shots if protocol == "paper" else 15
+        ways, shots = check.integer("ways", ways, 2), check.integer("shots", shots, 1)
+        queries = check.integer("queries", queries, 1)
         if protocol == "paper" and ways != 2:
             raise ValueError(
                 f"`ways` must be 2 in the paper's protocol, but got {ways}; use "
                 "protocol='vinyals' for more."
             )
-        if ways < 2 or shots < 1 or queries < 1:
-            raise ValueError(
-                "`ways` must be at least 2, `shots` and `queries` at least 1, but got "
-                f"{ways}, {shots} and {queries}."
-            )
-        most = DRAWINGS * (TURNS if rotations == "augmentation" else 1)
-        if shots + queries > most:
+        if shots + queries > (most := _n_variants(rotations)):
             raise ValueError(
                 f"`shots` + `queries` must be at most the {most} drawings of a class, but got "
                 f"{shots} + {queries}."
@@ -119,9 +113,7 @@ class Omniglot(eqx.Module):
 
     def characters(self, split: str = "train") -> Int[np.ndarray, " c"]:
         """Return the numbers of the characters of a split."""
-        if split not in SPLITS:
-            raise ValueError(f"`split` must be one of {SPLITS}, but got {split!r}.")
-        return self._split.value[split]
+        return self._split.value[check.choice("split", split, SPLITS)]
 
     def labelled(
         self, split: str = "train"
@@ -147,7 +139,7 @@ class Omniglot(eqx.Module):
     ) -> tuple[OmniglotRecipe, OmniglotRecipe]:
         """Return recipes of support and query sets."""
         characters = self.characters(split)
-        n = self.shots + self.queries
+        n, n_variants = self.shots + self.queries, _n_variants(self.rotations)
         # A class is a position among the characters and, if rotations are classes, a turn.
         n_classes = len(characters) * (TURNS if self.rotations == "classes" else 1)
         if self.protocol == "paper":
@@ -155,13 +147,14 @@ class Omniglot(eqx.Module):
             # Any class but the target.
             other = (target + random.integers(1, n_classes, size=(n_tasks, n))) % n_classes
             classes = np.concatenate([np.repeat(target, n, axis=1), other], axis=1)
-            one = self._distinct(random, n_tasks, n)
-            variant = np.concatenate([one, random.integers(self._variants, size=one.shape)], axis=1)
+            one = _without_replacement(random, n_tasks, n_variants, n)
+            variant = np.concatenate([one, random.integers(n_variants, size=one.shape)], axis=1)
             labels = np.repeat([1, 0], n)
         else:
             chosen = _without_replacement(random, n_tasks, n_classes, self.ways)
             classes = np.repeat(chosen, n, axis=1)
-            variant = self._distinct(random, n_tasks * self.ways, n).reshape(n_tasks, -1)
+            variant = _without_replacement(random, n_tasks * self.ways, n_variants, n)
+            variant = variant.reshape(n_tasks, -1)
             labels = np.repeat(np.arange(self.ways), n)
         if self.rotations == "classes":
             classes, turns = np.divmod(classes, TURNS)
@@ -191,20 +184,17 @@ class Omniglot(eqx.Module):
         support, query = recipe
         return Episode(self._samples(support), self._samples(query))
 
-    @property
-    def _variants(self) -> int:
-        """How many images a class has."""
-        return DRAWINGS * (TURNS if self.rotations == "augmentation" else 1)
-
-    def _distinct(self, random: np.random.Generator, n_tasks: int, n: int) -> np.ndarray:
-        return _without_replacement(random, n_tasks, self._variants, n)
-
     def _samples(self, recipe: OmniglotRecipe) -> Samples:
         images = self.images[recipe.drawing]
         return Samples(
             turned(images.astype(jnp.float32) / 255.0, jnp.asarray(recipe.turns)),
             jnp.asarray(recipe.label),
         )
+
+
+def _n_variants(rotations: str) -> int:
+    """Return how many images a class has."""
+    return DRAWINGS * (TURNS if rotations == "augmentation" else 1)
 
 
 def turned(images: Float[Array, "n s s"], turns: Int[Array, " n"]) -> Float[Array, "n s s"]:

@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from pinfactory import settings as check
+
 from ._protocol import Episode, Samples
 
 
@@ -52,9 +54,8 @@ class Sinusoids(eqx.Module):
     domain: tuple[float, float] = eqx.field(static=True, default=(-5.0, 5.0))
 
     def __check_init__(self) -> None:
-        for name in ("shots", "queries"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"`{name}` must be at least 1, but got {getattr(self, name)}.")
+        check.integer("shots", self.shots, 1)
+        check.integer("queries", self.queries, 1)
         for name in ("amplitude", "phase", "domain"):
             low, high = getattr(self, name)
             if not low <= high:

@@ -21,6 +21,10 @@ from pinfactory.persistence import atomic_write
 
 URL = "https://github.com/brendenlake/omniglot/raw/master/python/{name}"
 FOLDER_VARIABLE = "PINFACTORY_OMNIGLOT"
+HINT = (
+    "put the official archives into a folder and name it by `folder` or by the environment "
+    f"variable {FOLDER_VARIABLE}."
+)
 DRAWINGS, SIDE, INK_SIDE = 20, 28, 22
 
 
@@ -59,7 +63,7 @@ class Characters(NamedTuple):
 
 def load(folder: str | os.PathLike[str] | None, preprocessing: str) -> Characters:
     """Return the drawings, from the cache if these archives were read before."""
-    named = _named_folder(folder)
+    named = folder if folder is not None else os.environ.get(FOLDER_VARIABLE) or None
     paths = [_path(archive, named) for archive in ARCHIVES]
     if (known := _read_cache(_cache_path(paths, preprocessing))) is not None:
         return known
@@ -117,8 +121,7 @@ def _read_or_fetch(archive: Archive, path: Path, preprocessing: str) -> Characte
         path.unlink()
         raise ValueError(
             f"{archive.name} must be the official archive, but what was fetched from "
-            f"{URL.format(name=archive.name)} is not ({error}); put the official archives into a "
-            f"folder and name it by `folder` or by the environment variable {FOLDER_VARIABLE}."
+            f"{URL.format(name=archive.name)} is not ({error}); {HINT}"
         ) from error
 
 
@@ -175,10 +178,6 @@ def at_hand() -> bool:
     return all((folder / archive.name).is_file() for archive in ARCHIVES)
 
 
-def _named_folder(folder: str | os.PathLike[str] | None) -> str | os.PathLike[str] | None:
-    return folder if folder is not None else os.environ.get(FOLDER_VARIABLE) or None
-
-
 def _path(archive: Archive, named: str | os.PathLike[str] | None) -> Path:
     """Return where the archive is; fetch it into the cache if no folder is named."""
     path = (cache_directory() if named is None else Path(named)) / archive.name
@@ -204,9 +203,7 @@ def _fetch(archive: Archive, path: Path) -> None:
                 raise ConnectionError(f"only {stream.tell()} of {stated} bytes came")
     except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
         raise FileNotFoundError(
-            f"{archive.name} must be fetched once, but {url} cannot be reached ({error}); put the "
-            f"official archives into a folder and name it by `folder` or by the environment "
-            f"variable {FOLDER_VARIABLE}."
+            f"{archive.name} must be fetched once, but {url} cannot be reached ({error}); {HINT}"
         ) from error
 
 
