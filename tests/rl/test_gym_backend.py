@@ -7,7 +7,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from pinfactory.rl import EnvironmentFault, SpecialistAgent
-from pinfactory.rl.gym_vector import CheckedVectorEnv
+from pinfactory.rl.gym_backend import HostRollout
 
 SMALL = {
     "n_experts": 2,
@@ -57,17 +57,15 @@ def vector(n: int, mode: AutoresetMode, **settings) -> SyncVectorEnv:
 
 @pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP])
 def test_either_way_of_resetting_gives_the_last_observation_and_whole_episodes(mode) -> None:
-    env = CheckedVectorEnv(vector(2, mode, length=3))
-    observation = env.reset(0)
+    rollout = HostRollout(vector(2, mode, length=3))
+    rollout.start([0])
     starts, ends = [], []
-    begins = np.ones(2, bool)
     for _ in range(12):
-        starts += observation[begins, 0].tolist()
-        step = env.step(np.zeros(2, int))
+        starts += rollout.observation[rollout.starts, 0].tolist()
+        step = rollout.advance(np.zeros(2, int))
         real = step.weight > 0
         ends += step.next_observation[step.done & real, 0].tolist()
         assert not (step.done & ~real).any()
-        observation, begins = step.observation, step.starts
     assert set(starts) == {0.0}
     assert set(ends) == {3.0}
     assert len(ends) >= 6

@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -99,15 +99,6 @@ def query_logits(model: FewShotModel, batch: Episode) -> tuple[Array, Array]:
     return jax.vmap(model)(batch.support, batch.query.x), batch.query.y
 
 
-class Training(NamedTuple):
-    """What is trained, by which loss and on what."""
-
-    model: PyTree
-    loss: CrossEntropy
-    source: Source
-    batches: Batches
-
-
 class TrainedOnTasks(Learnable):
     """What a few-shot baseline has learned."""
 
@@ -170,19 +161,19 @@ class FewShotBaseline(TrainedOnTasks):
             seen = sample_tasks(tasks, seed)
             images, previous = image_samples(seen)[:N_IMAGES], getattr(self, "state_", None)
             self.input_shape_, self.n_outputs_ = images.shape[1:], int(seen.support.y.max()) + 1
-            training = self._training(tasks, images, jax.random.key(seed))
-            learner, state = self._start(training)
+            source, batches = self._data(tasks)
+            learner, state = self._start(images, jax.random.key(seed))
             if self.warm_start and previous is not None:
                 state = _continued(state, previous)
             trained = self._train(
                 learner,
                 Run.start(jax.random.key(seed)[None], stack([state])),
-                training.source,
+                source,
                 callbacks=callbacks,
                 checkpoint=checkpoint,
                 identity={"tasks": fingerprint(*jax.tree.leaves(seen))} if checkpoint else None,
                 steps=self.max_iter,
-                batches=training.batches,
+                batches=batches,
                 chunk=100,
             )
             self.history_, self.n_iter_ = trained.history, int(trained.run.step)
@@ -190,21 +181,26 @@ class FewShotBaseline(TrainedOnTasks):
             self._finish(tasks)
         return self
 
-    def _training(self, tasks: Tasks, images: np.ndarray, key: Key[Array, ""]) -> Training:
-        """Return what is trained on what: by default the model on the tasks themselves."""
-        model = self._model(self._network(images, self.n_outputs_, key))
-        batches = TaskBatches(tasks, check.integer("batch_size", self.batch_size, 1))
-        return Training(model, CrossEntropy(query_logits), TaskSource(tasks), batches)
+    def _data(self, tasks: Tasks) -> tuple[Source, Batches]:
+        """Return what is learned from: by default the tasks themselves."""
+        return TaskSource(tasks), TaskBatches(
+            tasks, check.integer("batch_size", self.batch_size, 1)
+        )
+
+    def _trained(self, images: np.ndarray, key: Key[Array, ""]) -> tuple[PyTree, CrossEntropy]:
+        """Return what is trained, and by which loss: by default the model, on queries."""
+        network = self._network(images, self.n_outputs_, key)
+        return self._model(network), CrossEntropy(query_logits)
 
     def _finish(self, tasks: Tasks) -> None:
         """Do what is left after training."""
 
-    def _start(self, training: Training) -> tuple[Learner, State]:
+    def _start(self, images: np.ndarray, key: Key[Array, ""]) -> tuple[Learner, State]:
+        model, loss = self._trained(images, key)
         steps = check.integer("max_iter", self.max_iter, 1)
         rate = check.number("learning_rate", self.learning_rate, 0.0)
-        learner = Learner(training.loss)
-        schedule = Schedule.cosine_decay(rate, steps)
-        return learner, learner.init(training.model, learning_rate=schedule)
+        learner = Learner(loss)
+        return learner, learner.init(model, learning_rate=Schedule.cosine_decay(rate, steps))
 
     def _network(self, images: np.ndarray, outputs: int, key: Key[Array, ""]) -> HeadedNetwork:
         """Return convolutional features with a linear head."""
@@ -230,13 +226,7 @@ class FewShotBaseline(TrainedOnTasks):
     def _untrained(self) -> State:
         reserve(2, *self.input_shape_)
         images = np.zeros((2, *self.input_shape_), np.float32)
-        return self._calibrated(self._start(self._skeleton(images))[1], images)
-
-    def _skeleton(self, images: np.ndarray) -> Training:
-        """Return an untrained model of the right shapes."""
-        model = self._model(self._network(images, self.n_outputs_, jax.random.key(0)))
-        nothing: Any = None
-        return Training(model, CrossEntropy(query_logits), nothing, nothing)
+        return self._calibrated(self._start(images, jax.random.key(0))[1], images)
 
     # ----------------------------------------------------------------------------- evaluation
 
@@ -273,13 +263,11 @@ class FewShotBaseline(TrainedOnTasks):
 
 def _with_features(model: Any, change: Callable[[Any], Any]) -> Any:
     """Return a model with other features in its network."""
-    network = model if isinstance(model, HeadedNetwork) else model.network
-    new = change(network.features)
-    if new is network.features:
-        return model
-    if isinstance(model, HeadedNetwork):
-        return HeadedNetwork(new, network.head)
-    return eqx.tree_at(lambda m: m.network.features, model, new)
+
+    def features(model: Any) -> Any:
+        return (model if isinstance(model, HeadedNetwork) else model.network).features
+
+    return eqx.tree_at(features, model, change(features(model)))
 
 
 def _continued(state: State, previous: State) -> State:
@@ -289,16 +277,15 @@ def _continued(state: State, previous: State) -> State:
         return features.uncalibrated() if isinstance(features, FourBlocks) else features
 
     model = _with_features(previous.model, free)
-    if not _same_shapes(model, state.model):
+    old, new = (
+        [leaf.shape for leaf in jax.tree.leaves(eqx.filter(tree, eqx.is_array))]
+        for tree in (model, state.model)
+    )
+    if old != new:
         raise ValueError(
             "a warm start must have images, classes and a network of the same shapes as before."
         )
     return eqx.tree_at(lambda s: s.model, state, model)
-
-
-def _same_shapes(one: Any, other: Any) -> bool:
-    leaves = [jax.tree.leaves(eqx.filter(tree, eqx.is_array)) for tree in (one, other)]
-    return [leaf.shape for leaf in leaves[0]] == [leaf.shape for leaf in leaves[1]]
 
 
 @bounded

@@ -1,7 +1,7 @@
 """Networks that are good to start gradient steps from: MAML and ANIL."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import jax
 import numpy as np
@@ -87,10 +87,8 @@ class MAML(FewShotBaseline):
     inner_steps: int = 5
     test_steps: int = 10
     first_order: bool = False
-
-    @property
-    def _part(self) -> Literal["network", "head"]:
-        return "network"
+    # What adapts to a task.
+    _part: ClassVar[Literal["network", "head"]] = "network"
 
     @property
     def model_(self) -> FewShotModel:
@@ -127,6 +125,4 @@ class ANIL(MAML):
         As in `MAML`.
     """
 
-    @property
-    def _part(self) -> Literal["network", "head"]:
-        return "head"
+    _part: ClassVar[Literal["network", "head"]] = "head"

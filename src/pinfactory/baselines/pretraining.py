@@ -2,35 +2,28 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, Key
+from jaxtyping import Array, Int, Key, PyTree
 from sklearn.utils.validation import check_is_fitted
 
 from pinfactory import settings as check
 from pinfactory.base import describe
-from pinfactory.core.batches import Epochs, Source
+from pinfactory.core.batches import Batches, Epochs, Source
 from pinfactory.meta.build import headed
 from pinfactory.meta.experts import HeadedNetwork
-from pinfactory.meta.tasks import Tasks
+from pinfactory.meta.tasks import Samples, Tasks
 from pinfactory.persistence import register
 from pinfactory.vision import SAMPLES
 
-from .few_shot import PARAMETERS, CrossEntropy, FewShotBaseline, FewShotModel, Training
+from .few_shot import PARAMETERS, CrossEntropy, FewShotBaseline, FewShotModel
 from .gradient import gradient_model
 
 # A step has images instead of tasks.
 IMAGES = "batch_size : int, default=128\n        Images"
-
-
-class Labelled(NamedTuple):
-    """Images with the number of their class among all."""
-
-    images: Array
-    labels: Array
 
 
 class LabelledSource(Source):
@@ -39,14 +32,14 @@ class LabelledSource(Source):
     images: Array
     labels: Int[Array, " n"]
 
-    def batch(self, chosen: Any) -> Labelled:
-        """Return some images with ink 1 on ground 0."""
-        return Labelled(self.images[chosen].astype(jnp.float32) / 255.0, self.labels[chosen])
+    def batch(self, chosen: Any) -> Samples:
+        """Return some images with ink 1 on ground 0, and their classes among all."""
+        return Samples(self.images[chosen].astype(jnp.float32) / 255.0, self.labels[chosen])
 
 
-def class_logits(network: HeadedNetwork, batch: Labelled) -> tuple[Array, Array]:
+def class_logits(network: HeadedNetwork, batch: Samples) -> tuple[Array, Array]:
     """Return the logits of all classes for a batch of images, and their classes."""
-    return jax.vmap(network, axis_name=SAMPLES)(batch.images), batch.labels
+    return jax.vmap(network, axis_name=SAMPLES)(batch.x), batch.y
 
 
 @register("PreTraining")
@@ -86,7 +79,7 @@ class PreTraining(FewShotBaseline):
         steps = check.integer("test_steps", self.test_steps, 0, check.MOST_STEPS)
         return gradient_model(new, rate=self.inner_rate_, steps=steps, part="network")
 
-    def _training(self, tasks: Tasks, images: np.ndarray, key: Key[Array, ""]) -> Training:
+    def _data(self, tasks: Tasks) -> tuple[Source, Batches]:
         if not hasattr(tasks, "labelled"):
             raise TypeError(
                 "`tasks` must have a method `labelled` that returns all images with their "
@@ -94,10 +87,11 @@ class PreTraining(FewShotBaseline):
             )
         every, labels = tasks.labelled("train")
         self.n_classes_ = int(labels.max()) + 1
-        source = LabelledSource(jax.device_put(every), jax.device_put(labels))
         batches = Epochs(len(every), check.integer("batch_size", self.batch_size, 1))
-        network = self._network(images, self.n_classes_, key)
-        return Training(network, CrossEntropy(class_logits), source, batches)
+        return LabelledSource(jax.device_put(every), jax.device_put(labels)), batches
+
+    def _trained(self, images: np.ndarray, key: Key[Array, ""]) -> tuple[PyTree, CrossEntropy]:
+        return self._network(images, self.n_classes_, key), CrossEntropy(class_logits)
 
     def _finish(self, tasks: Tasks) -> None:
         """Choose the step size of the fine-tuning."""
@@ -106,8 +100,3 @@ class PreTraining(FewShotBaseline):
             self.inner_rate_ = rate
             scores.append(self.evaluate(tasks, 200, split="validation").mean)
         self.inner_rate_ = self.inner_rates[int(np.argmax(scores))]
-
-    def _skeleton(self, images: np.ndarray) -> Training:
-        network = self._network(images, self.n_classes_, jax.random.key(0))
-        nothing: Any = None
-        return Training(network, CrossEntropy(class_logits), nothing, nothing)

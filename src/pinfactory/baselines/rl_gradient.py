@@ -13,14 +13,12 @@ Networks, observations, rewards' scale and experience per task are those of
 `pinfactory.rl.meta.MetaSpecialistAgent`.
 """
 
-from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jaxtyping import Array, Float, Key, PyTree
 
@@ -111,11 +109,8 @@ class GradientAdaptation(TaskBaseline):
     gae_lambda: float = 0.95
     clip_range: float = 0.2
     kl_coef: float = 5e-4
-
-    @property
-    @abstractmethod
-    def _ratios(self) -> bool:
-        """Whether objectives have probability ratios."""
+    # Whether objectives have probability ratios.
+    _ratios: ClassVar[bool] = True
 
     def _build(self) -> tuple["GradientLearner", GradientState]:
         numbers = (self.inner_rate, self.gamma, self.gae_lambda, self.clip_range, self.kl_coef)
@@ -150,8 +145,7 @@ class GradientAdaptation(TaskBaseline):
         for key in keys[1:]:
             policies = _adapt_all(self._learner, state, key, params, policies)
         limit = episode_limit(family.env)
-        returns = _play(family.env, state, keys[0], params, policies, limit)
-        return EpisodeResults(*map(np.asarray, returns))
+        return _play(family.env, state, keys[0], params, policies, limit).on_host()
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -164,18 +158,11 @@ class MAMLPolicy(GradientAdaptation):
     inner_rate: float = 0.5
     learning_rate: float = 1e-2
     outer_steps: int = 1
-
-    @property
-    def _ratios(self) -> bool:
-        return False
+    _ratios: ClassVar[bool] = False
 
 
 class ProMP(GradientAdaptation):
     """Proximal meta-policy search (Rothfuss et al. 2019)."""
-
-    @property
-    def _ratios(self) -> bool:
-        return True
 
 
 class GradientLearner(eqx.Module):

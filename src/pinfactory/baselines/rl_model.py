@@ -128,10 +128,8 @@ class GrBAL(TaskBaseline):
         """Play one episode in each of `n_tasks` new tasks."""
         family, params = self._new_tasks(tasks, n_tasks, seed)
         limit, key = episode_limit(family.env), jax.random.key(seed)
-        results = _play(
-            self.planner, _model(self.state_), key, params, jnp.asarray(adapting), limit
-        )
-        return EpisodeResults(*map(np.asarray, results))
+        model = _model(self.state_)
+        return _play(self.planner, model, key, params, jnp.asarray(adapting), limit).on_host()
 
     def _data(self, run: Run) -> ModelData:
         """Plan in new tasks, and return what the model learns from next."""

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .agent import SpecialistAgent
     from .callbacks import EvalCallback
-    from .errors import EnvironmentFault
     from .evaluate import EpisodeResults, Evaluation
     from .replicas import train_agents
+    from .rollout import EnvironmentFault
 
 _MODULES = {
-    "EnvironmentFault": "errors",
+    "EnvironmentFault": "rollout",
     "EpisodeResults": "evaluate",
     "EvalCallback": "callbacks",
     "Evaluation": "evaluate",

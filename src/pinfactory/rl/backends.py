@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -16,11 +15,10 @@ from pinfactory.core.hierarchy import pick
 
 from . import envs
 from .actions import env_actions
-from .errors import raise_fault
 from .evaluate import EpisodeResults, episode_limit, play_episodes
 from .policy import HierarchicalAction, Policy, PolicyState, n_noise
 from .ppo import PPO, Info
-from .rollout import RolloutState, Trajectory, rollout, stagger, uniforms
+from .rollout import RolloutState, Trajectory, raise_fault, rollout, stagger, uniforms
 from .state import AgentState
 
 # Gymnasium's environments that ours are equal to, number by number.
@@ -134,26 +132,14 @@ class JaxBackend:
         limit = episode_limit(self.env)
         index = np.arange(n_episodes) % self.n_envs
         params = jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf)[index]), self.params)
-        results = play_episodes(
-            self.env, jax.random.key(seed), params, policy, jnp.asarray(deterministic), limit
-        )
-        return EpisodeResults(*map(np.asarray, results))
+        key, sure = jax.random.key(seed), jnp.asarray(deterministic)
+        return play_episodes(self.env, key, params, policy, sure, limit).on_host()
 
 
 def make_backend(env: Any, params: Any, n_envs: int, max_episode_steps: int | None = None) -> Any:
     """Return a `JaxBackend` for environments written in JAX, a `GymBackend` for all others.
 
-    Parameters
-    ----------
-    env
-        An environment of `pinfactory.rl.envs` or its class; the id of a Gymnasium environment; a
-        Gymnasium environment, its class or a function that makes one; or a vector environment.
-    params
-        Parameters of environments written in JAX.
-    n_envs
-        How many to train in, where that is free to choose.
-    max_episode_steps
-        Steps after which an episode of training is truncated, if its own limit is not lower.
+    Arguments are those of `SpecialistAgent`; a vector environment has an `n_envs` of its own.
     """
     known: dict[str, Callable[[], envs.Env]] = {**EQUIVALENT, **OURS}
     if isinstance(env, str) and env in known:
@@ -168,43 +154,13 @@ def make_backend(env: Any, params: Any, n_envs: int, max_episode_steps: int | No
             "`params` must be None for a Gymnasium environment, which takes them when it is made; "
             f"got {params!r}."
         )
-    return _make_gym_backend(env, n_envs, max_episode_steps)
-
-
-def _make_gym_backend(env: Any, n_envs: int, max_episode_steps: int | None) -> Any:
     try:
-        import gymnasium
+        from .gym_backend import make_gym_backend
     except ImportError as error:
         raise ImportError(
             "Gymnasium environments need Gymnasium: pip install 'pinfactory[rl]'"
         ) from error
-    from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
-    from gymnasium.wrappers import TimeLimit
-
-    from .gym_backend import GymBackend
-
-    def vector(make: Any, n: int) -> VectorEnv:
-        return SyncVectorEnv([make] * n, autoreset_mode=AutoresetMode.SAME_STEP)
-
-    limit = max_episode_steps
-    if isinstance(env, VectorEnv | gymnasium.Env):
-        if limit is not None:
-            raise ValueError(
-                "`max_episode_steps` must be None for an environment that was made already, but "
-                f"got {limit}; pass a function that makes one."
-            )
-        only = env if isinstance(env, VectorEnv) else vector(lambda: env, 1)
-        return GymBackend(lambda n: only, only)
-    if isinstance(env, str):
-        gymnasium.spec(env)  # an unknown id fails here, by name
-        env = partial(gymnasium.make, env)
-    if callable(env):
-        limited = env if limit is None else lambda: TimeLimit(env(), limit)
-        return GymBackend(partial(vector, env), vector(limited, n_envs))
-    raise ValueError(
-        "`env` must be an environment of pinfactory.rl.envs, the id of a Gymnasium environment, or "
-        f"a Gymnasium environment, class or vector environment, but got {env!r}."
-    )
+    return make_gym_backend(env, n_envs, max_episode_steps)
 
 
 def _broadcast_params(env: envs.Env, params: Any, n: int) -> PyTree:

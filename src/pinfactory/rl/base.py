@@ -22,7 +22,7 @@ from pinfactory.core.hierarchy import pick, stack
 from pinfactory.core.information import Information
 from pinfactory.core.training import Callback, Progress, Run, Steps, Trained, train
 
-from .callbacks import History, KeepState, Reports
+from .callbacks import KeepState, Reports
 
 BUDGETS = """selector_bits, expert_bits
         Budgets in bits, in place of β₁ and β₂. `learn` warns if it missed one by more than 5 %.
@@ -110,7 +110,7 @@ class Agent(Learnable):
         A report is an average over `every` chunks of `chunk` iterations, in which `unit` steps
         each are counted.
         """
-        reported: list[Callback] = [History(self.history_)]
+        reported = as_callbacks(self.history_.append)
         if progress_bar or self.verbose:
             name = " steps" if unit > 1 else " iterations"
             reported.append(ProgressBar(type(self).__name__, unit=name))

@@ -27,16 +27,6 @@ class KeepState(Callback):
         self.agent._run = run
 
 
-class History(Callback):
-    """Appends every report to a list."""
-
-    def __init__(self, history: list[Progress]) -> None:
-        self.history = history
-
-    def chunk(self, progress: Progress, run: Run) -> None:
-        self.history.append(progress)
-
-
 class Reports(Callback):
     """Passes reports on, every `every` chunks, in the unit that users count in.
 

@@ -32,6 +32,10 @@ class EpisodeResults(NamedTuple):
         """Standard deviation of the returns."""
         return float(np.std(self.returns))
 
+    def on_host(self) -> "EpisodeResults":
+        """Return the same with arrays of NumPy."""
+        return EpisodeResults(*map(np.asarray, self))
+
     def __repr__(self) -> str:
         return f"{self.mean:.4g} ± {self.std:.2g} in {len(self.returns)} episodes"
 
@@ -114,15 +118,8 @@ def reset_and_run(
     reset_key, key = jax.random.split(key)
     states, observation = envs.reset_all(env, reset_key, params)
     none = jnp.zeros(len(observation), jnp.int32)
-    start = EpisodeState(
-        jnp.asarray(0),
-        states,
-        observation,
-        none.astype(bool),
-        none.astype(float),
-        none,
-        policy_state,
-    )
+    over, total = none.astype(bool), none.astype(float)
+    start = EpisodeState(jnp.asarray(0), states, observation, over, total, none, policy_state)
     end = run_episodes(env, key, params, start, act, max_steps)
     return EpisodeResults(end.total, end.length)
 

@@ -2,13 +2,13 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tqdm.auto import tqdm
 
-from pinfactory.callbacks import Callbacks, as_callbacks
+from pinfactory.callbacks import Callbacks
 from pinfactory.sweep.running import gather
 
 from .agent import SpecialistAgent
@@ -70,8 +70,15 @@ def train_agents(
     sizes = [each.get("n_experts", settings.get("n_experts", default)) for each in grid]
     shared = {"capacity": max(sizes)} | settings
     chosen = [{**shared, **changes, "seed": seed} for changes in grid for seed in seeds]
-    training = _Training(
-        env, total_timesteps, callbacks, make_callbacks, tensorboard_log, checkpoint, report_every
+    training = partial(
+        _train,
+        env=env,
+        total_timesteps=total_timesteps,
+        callbacks=callbacks,
+        make_callbacks=make_callbacks,
+        tensorboard_log=tensorboard_log,
+        checkpoint=checkpoint,
+        report_every=report_every,
     )
     tasks = list(enumerate(chosen))
     if jobs is None and scheduler is None:
@@ -79,26 +86,24 @@ def train_agents(
     return gather(training, tasks, jobs=jobs, scheduler=scheduler, verbose=progress_bar)
 
 
-@dataclass(frozen=True)
-class _Training:
-    """Trains an agent, given its number and its settings."""
-
-    env: Any
-    total_timesteps: int
-    callbacks: Callbacks
-    make_callbacks: Callable[[SpecialistAgent], Callbacks] | None
-    tensorboard_log: str | Path | None
-    checkpoint: str | Path | None
-    report_every: int
-
-    def __call__(self, task: tuple[int, dict[str, Any]]) -> SpecialistAgent:
-        name = f"agent_{task[0]}"
-        log = None if self.tensorboard_log is None else Path(self.tensorboard_log) / name
-        agent = SpecialistAgent(self.env, tensorboard_log=log, **task[1])
-        further = None if self.make_callbacks is None else self.make_callbacks(agent)
-        return agent.learn(
-            self.total_timesteps,
-            [*as_callbacks(self.callbacks), *as_callbacks(further)],
-            checkpoint=None if self.checkpoint is None else Path(self.checkpoint) / f"{name}.pin",
-            report_every=self.report_every,
-        )
+def _train(
+    task: tuple[int, dict[str, Any]],
+    *,
+    env: Any,
+    total_timesteps: int,
+    callbacks: Callbacks,
+    make_callbacks: Callable[[SpecialistAgent], Callbacks] | None,
+    tensorboard_log: str | Path | None,
+    checkpoint: str | Path | None,
+    report_every: int,
+) -> SpecialistAgent:
+    """Train an agent, given its number and its settings."""
+    name = f"agent_{task[0]}"
+    log = None if tensorboard_log is None else Path(tensorboard_log) / name
+    agent = SpecialistAgent(env, tensorboard_log=log, **task[1])
+    return agent.learn(
+        total_timesteps,
+        [callbacks, None if make_callbacks is None else make_callbacks(agent)],
+        checkpoint=None if checkpoint is None else Path(checkpoint) / f"{name}.pin",
+        report_every=report_every,
+    )

@@ -1,7 +1,7 @@
 """Experience from environments written in JAX: one compiled loop over time."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import equinox as eqx
 import jax
@@ -13,13 +13,27 @@ from pinfactory.core.compiling import bounded
 
 from . import envs
 
+# Of JAX, or of NumPy on the host.
+AnyArray = Array | np.ndarray
 # (observations, where an episode begins, state of the policy, uniform numbers)
 # ↦ (state of the policy, decision)
 Act = Callable[[Array, Array, Any, Array], tuple[Any, Any]]
 
 
-# Of JAX, or of NumPy on the host.
-AnyArray = Array | np.ndarray
+class EnvironmentFault(RuntimeError):
+    """An environment raised, or returned what no agent can learn from.
+
+    The agent keeps what it had learned until then.
+    """
+
+
+def raise_fault(what: str, error: Exception | None = None, action: Any = None) -> NoReturn:
+    """Raise an `EnvironmentFault` that says what an environment did."""
+    acted = "" if action is None else f" for actions of shape {action.shape}, type {action.dtype}"
+    raise EnvironmentFault(
+        f"The environment {what}{acted}. What the agent learned until then is kept: it can act, be "
+        "saved, and go on learning in a sound environment."
+    ) from error
 
 
 class EpisodeStatistics(eqx.Module):
@@ -120,13 +134,13 @@ class Trajectory(eqx.Module):
         How much a step counts: one, or zero for a step that only reset an environment.
     """
 
-    observation: Float[Array, "*t n o"]
+    observation: Float[AnyArray, "*t n o"]
     decision: Any
-    reward: Float[Array, "*t n"]
-    terminated: Bool[Array, "*t n"]
-    done: Bool[Array, "*t n"]
-    next_observation: Float[Array, "*t n o"]
-    weight: Float[Array, "*t n"]
+    reward: Float[AnyArray, "*t n"]
+    terminated: Bool[AnyArray, "*t n"]
+    done: Bool[AnyArray, "*t n"]
+    next_observation: Float[AnyArray, "*t n o"]
+    weight: Float[AnyArray, "*t n"]
 
 
 def rollout(

@@ -28,22 +28,12 @@ from .policy import MetaPolicy
 
 
 class TaskEpisodes(NamedTuple):
-    """One episode in each of n tasks.
+    """One episode in each of n tasks, the probe included; the chosen experts, and p(m|τ).
 
-    Attributes
-    ----------
-    returns, lengths
-        Of the episodes, steps of the probe included.
-    expert
-        The expert that was chosen.
-    responsibilities
-        p(m|τ).
-    meter
-        Information of the experts on the states they visited.
+    `meter` has the information of the experts on the states they visited.
     """
 
-    returns: Float[Array, " n"]
-    lengths: Int[Array, " n"]
+    episodes: EpisodeResults
     expert: Int[Array, " n"]
     responsibilities: Float[Array, "n m"]
     meter: StageMeter
@@ -98,19 +88,14 @@ def evaluate_tasks(
     policy: MetaPolicy, family: TaskFamily, params: Any, deterministic: bool, seed: int
 ) -> TaskEpisodes:
     """Play one episode in each of the tasks."""
-    return play_tasks(
-        family.env,
-        jax.random.key(seed),
-        params,
-        policy,
-        jnp.asarray(deterministic),
-        episode_limit(family.env),
-    )
+    env, limit = family.env, episode_limit(family.env)
+    key, sure = jax.random.key(seed), jnp.asarray(deterministic)
+    return _play(env, key, params, policy, sure, limit)
 
 
 @bounded
 @eqx.filter_jit
-def play_tasks(
+def _play(
     env: Env,
     key: Key[Array, ""],
     tasks: PyTree,
@@ -151,7 +136,8 @@ def play_tasks(
         StageMeter.start(policy.priors.stages[1].family),
     )
     end = run_episodes(env, key, tasks, start, act, max_steps)
-    return TaskEpisodes(end.total, end.length, expert, selection.probs, end.policy_state)
+    episodes = EpisodeResults(end.total, end.length)
+    return TaskEpisodes(episodes, expert, selection.probs, end.policy_state)
 
 
 def evaluation(
@@ -162,11 +148,8 @@ def evaluation(
         evaluate_tasks(policy, family, params, deterministic, seed)
         for deterministic in (True, False)
     )
-    episodes = Evaluation(
-        *(EpisodeResults(np.asarray(e.returns), np.asarray(e.lengths)) for e in (sure, drawn))
-    )
     return MetaEvaluation(
-        episodes,
+        Evaluation(sure.episodes.on_host(), drawn.episodes.on_host()),
         np.asarray(sure.expert),
         np.asarray(sure.responsibilities)[:, :n_experts],
         family.describe(params),
