@@ -4,7 +4,7 @@ from typing import Any, NoReturn
 
 
 class EnvironmentFault(RuntimeError):
-    """An environment raised, or returned what no agent can learn from.
+    """An environment raised an error or returned invalid values.
 
     The agent keeps what it had learned until then.
     """
