@@ -1,8 +1,10 @@
 """What the pages say is true: names exist, code runs and prints what is shown."""
 
+import functools
 import json
 import pkgutil
 import re
+import shlex
 import warnings
 from operator import attrgetter
 from pathlib import Path
@@ -10,8 +12,12 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import pytest
 from docs_words import count
+from docs_words import pages as all_pages
 from notebooks import notebook
-from run_pages import run_page
+from run_pages import BLOCK, run_page
+
+from pinfactory import cli
+from pinfactory.experiments import discover
 
 ROOT = Path(__file__).parents[1]
 EQUATIONS = (ROOT / "docs" / "equations.md").read_text(encoding="utf-8")
@@ -89,6 +95,47 @@ def test_a_notebook_has_the_cells_of_its_page_and_is_up_to_date(page):
     cells = json.loads(made)["cells"]
     blocks = page.read_text(encoding="utf-8").count("```python")
     assert sum(cell["cell_type"] == "code" for cell in cells) == blocks > 2
+
+
+def shown_commands():
+    """Return the commands that README and docs show, without placeholders and comments."""
+    text = "\n".join(page.read_text(encoding="utf-8") for page in all_pages())
+    text = text.replace("\\\n", " ").replace("\\|", "|")
+    line, inline = r"^(?:\$ |    )pinfactory (.+)$", r"`pinfactory ([a-z]+ [^`\n]+)`"
+    shown = re.findall(f"{line}|{inline}", text, re.MULTILINE)
+    commands = {(whole or part).split(" #")[0] for whole, part in shown}
+    return sorted(each for each in commands if not re.search(r"[\[…]", each))
+
+
+def test_every_command_of_a_page_is_one_that_the_program_takes(monkeypatch):
+    asked = []
+
+    def stub(function):
+        @functools.wraps(function)
+        def parsed(*args, **settings):
+            asked.append(settings.get("names", ()))
+            return 0
+
+        return parsed
+
+    stubs = {name: stub(function) for name, function in cli.COMMANDS.items()}
+    monkeypatch.setattr(cli, "COMMANDS", stubs)
+    commands = shown_commands()
+    wrong = [each for each in commands if cli.main(shlex.split(each)) != 0]
+    assert not wrong
+    assert len(commands) > 40
+    known = {listing.name for listing in discover()} | {"NAME", "random_tables"}
+    assert {name.replace("-", "_") for names in asked for name in names} <= known
+
+
+def test_what_a_block_prints_is_shown_below_it():
+    hidden = [
+        str(page.relative_to(ROOT))
+        for page in all_pages()
+        for block in BLOCK.finditer(page.read_text(encoding="utf-8"))
+        if block["gap"] is None and re.search(r"^ *print\(", block["code"], re.MULTILINE)
+    ]
+    assert not hidden
 
 
 def test_words_and_blocks_are_counted():

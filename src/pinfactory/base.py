@@ -52,7 +52,7 @@ class Learnable(BaseEstimator):
 
     @property
     def effective_experts_(self) -> float:
-        """2^H(M): the number of equally busy experts that would be as diverse."""
+        """2^H(M), the effective number of experts in use."""
         self._check_fitted()
         return self.information_.effective_experts
 

@@ -14,7 +14,7 @@ from pinfactory.meta.tasks import Samples
 
 
 class AdaptedBaseline(TaskClassifier):
-    """Recognise classes of images of which a few samples are given.
+    """Classifier of images for one task, made by `adapt`.
 
     Parameters
     ----------

@@ -24,9 +24,9 @@ def reproduce(
     out: Path = Path("out"),
     list_only: Annotated[bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(name="list")] = False,
 ) -> int:
-    """Make the paper's figures and the benchmarks again, with one page that shows them all.
+    """Reproduce the paper's figures and the benchmarks, with one page that shows them all.
 
-    A run that was interrupted goes on where it was.
+    An interrupted run continues where it stopped.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def reproduce(
     scale
         quick takes minutes on two cores; paper has the sizes and seeds of the paper.
     method
-        Ours, the paper's method to the letter, or both beside each other.
+        Our method, the paper's exact method, or both.
     seeds
         Number of seeds instead of that of the scale.
     jobs

@@ -29,7 +29,7 @@ Tree = TypeVar("Tree", bound=PyTree)
 
 @runtime_checkable
 class Batches(Protocol):
-    """Chooses what the steps of all replicas see, as a rule rows of the data."""
+    """Chooses the batches of all replicas, usually as row numbers."""
 
     def __call__(self, seeds: Sequence[Sequence[int]], start: int, n_steps: int) -> PyTree:
         """Return the choices for steps `start` to `start + n_steps`; the same for the same seeds.

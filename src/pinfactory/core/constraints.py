@@ -86,7 +86,7 @@ class Prior(eqx.Module):
         weights: Float[Array, "n ..."],
         chosen: Int[Array, "n k"] | None = None,
     ) -> "Prior":
-        """Take in n weighted posteriors (first axis), with gradients stopped.
+        """Update with n weighted posteriors (first axis), with gradients stopped.
 
         With `chosen` each input has k of them, of the experts with these numbers.
         """
@@ -140,7 +140,7 @@ class Priors(eqx.Module):
         return cls(tuple(Prior.fixed(_uniform(stage)) for stage in like.outline))
 
     def update(self, decision: Decision, weights: Float[Array, " n"]) -> "Priors":
-        """Take in the decisions for n inputs whose weights sum to one."""
+        """Update with the decisions for n inputs whose weights sum to one."""
         stages = zip(self.stages, decision.weighted_stages(weights), strict=True)
         return type(self)(tuple(prior.update(*stage) for prior, stage in stages))
 
@@ -155,11 +155,11 @@ class Resource(eqx.Module):
 
     @abstractmethod
     def update(self, information: Float[Array, ""]) -> "Resource":
-        """Go on to the next step, given the information (nats) the stage just processed."""
+        """Advance by one step, given the information (nats) that the stage just processed."""
 
 
 class Fixed(Resource):
-    """The same β for ever."""
+    """A constant β."""
 
     value: Float[Array, ""] = eqx.field(converter=jnp.asarray)
 
@@ -224,7 +224,7 @@ class Budget(Resource):
 
 
 def is_met(bits: float, reached: float) -> bool:
-    """Return whether a stage that was given a budget processes it."""
+    """Return whether a stage meets its budget."""
     return abs(reached - bits) <= TOLERANCE * bits + LEAST_BITS
 
 
@@ -240,7 +240,7 @@ class UtilityScale(eqx.Module):
     momentum: Float[Array, ""] = eqx.field(converter=jnp.asarray, default=0.999)
 
     def update(self, utility: Float[Array, "..."], weights: Float[Array, "..."]) -> "UtilityScale":
-        """Take in weighted utilities."""
+        """Update with weighted utilities."""
         utility, weights = jax.lax.stop_gradient((utility, weights))
         kept = self.momentum * self.mass
         mass = kept + jnp.sum(weights)
@@ -258,7 +258,7 @@ class UtilityScale(eqx.Module):
 
 
 class Constraints(eqx.Module):
-    """What J needs besides the posteriors, and what every step brings up to date.
+    """Priors, resources and scale of utilities: what J needs besides the posteriors.
 
     Attributes
     ----------

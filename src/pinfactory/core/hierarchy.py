@@ -24,7 +24,7 @@ nth_key = jax.jit(jax.random.fold_in)
 
 
 class Expert(eqx.Module):
-    """Anything that maps one input to a posterior family."""
+    """Maps one input to a posterior."""
 
     @abstractmethod
     def __call__(self, x: PyTree[Array], *, key: Key[Array, ""] | None = None) -> Family:
@@ -109,7 +109,7 @@ class Decision(eqx.Module):
         return (selection, answers)
 
     def at_chosen(self, families: Sequence[Family]) -> tuple[Family, ...]:
-        """Return what holds for all members of every stage, for those that were asked."""
+        """Return values of all members of every stage for the members that were used."""
         if self.chosen is None:
             return tuple(families)
         selection, experts = families
@@ -170,7 +170,7 @@ class Hierarchy(eqx.Module):
         return Decision((selection,), answers)
 
     def select(self, x: PyTree[Array], *, key: Key[Array, ""] | None = None) -> Categorical:
-        """Return p(m|x) without asking any expert."""
+        """Return p(m|x) without evaluating any expert."""
         logits = self.selector(x, key=key)
         return Categorical.from_logits(jnp.where(self.available, logits, NEVER))
 
@@ -201,7 +201,7 @@ class Hierarchy(eqx.Module):
         return found.ravel()
 
     def select_last(self, x: PyTree[Array]) -> Categorical:
-        """Return p(m|x) of all experts of the last level, without asking any."""
+        """Return p(m|x) of all experts of the last level, without evaluating any."""
         selection = self.select(x)
         if not isinstance(self.experts, Hierarchy):
             return selection
@@ -252,7 +252,7 @@ def take_expert(tree: Tree, m: Int[Array, "..."]) -> Tree:
 
 
 def stack(trees: Sequence[Tree]) -> Tree:
-    """Put pytrees of the same structure side by side: every array gets a leading axis."""
+    """Join pytrees of the same structure: every array gets a leading axis."""
 
     def together(*leaves: Any) -> Any:
         if not eqx.is_array(leaves[0]):
@@ -264,7 +264,7 @@ def stack(trees: Sequence[Tree]) -> Tree:
 
 
 def pick(tree: Tree, index: int) -> Tree:
-    """Return one of the pytrees that `stack` put side by side."""
+    """Return one of the pytrees that `stack` has joined."""
     return jax.tree.map(
         lambda leaf: jax.device_put(np.asarray(leaf)[index]) if eqx.is_array(leaf) else leaf, tree
     )

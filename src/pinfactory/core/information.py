@@ -37,7 +37,7 @@ class Information(eqx.Module):
     responsibility
         p(m): the share of the inputs that each expert handles.
     effective_experts
-        2^H(M): the number of equally busy experts that would be as diverse.
+        2^H(M), the effective number of experts in use.
     about
         I(parameter; M) for named parameters of tasks, where they are known.
     """
@@ -104,7 +104,7 @@ class StageMeter(eqx.Module):
 
     @classmethod
     def start(cls, like: Family) -> "StageMeter":
-        """Begin with nothing seen; `like` gives the shapes."""
+        """Start empty; `like` gives the shapes."""
         return cls(Prior.running(like, 1.0), jnp.zeros(like.batch_shape))
 
     def update(
@@ -113,7 +113,7 @@ class StageMeter(eqx.Module):
         weights: Float[Array, "n ..."],
         chosen: Int[Array, "n k"] | None = None,
     ) -> "StageMeter":
-        """Take in n weighted posteriors; with `chosen` those of the experts with these numbers."""
+        """Add n weighted posteriors; with `chosen`, those of the experts with these numbers."""
         prior = self.prior.update(posteriors, weights, chosen)
         seen = member_sums(weights * posteriors.entropy(), chosen, self.entropy)
         entropy = jnp.where(
@@ -145,7 +145,7 @@ class Meter(eqx.Module):
 
     @classmethod
     def start(cls, like: Decision) -> "Meter":
-        """Begin with nothing seen; `like` is a decision for a batch and gives the shapes."""
+        """Start empty; `like` is a decision for a batch and gives the shapes."""
         first = jax.tree.map(lambda leaf: leaf[0], like)
         overall = marginal(first)
         return cls(
@@ -154,7 +154,7 @@ class Meter(eqx.Module):
         )
 
     def update(self, decision: Decision, weights: Float[Array, " n"] | None = None) -> "Meter":
-        """Take in the decisions for n inputs, weighted if `weights` are given."""
+        """Add the decisions for n inputs, weighted if `weights` are given."""
         if weights is None:
             weights = jnp.ones(decision.answers.batch_shape[0])
         each = zip(self.stages, decision.weighted_stages(weights), strict=True)

@@ -47,7 +47,7 @@ class Data(eqx.Module):
 
 
 class State(eqx.Module, Generic[Model]):
-    """All that changes while a model learns, and the hyper-parameters a sweep may vary.
+    """Everything that changes during training, and the hyper-parameters a sweep may vary.
 
     Attributes
     ----------
@@ -89,7 +89,7 @@ class State(eqx.Module, Generic[Model]):
 
 
 class Info(NamedTuple):
-    """What happened in a step on J; information in bits, one entry per stage."""
+    """J and its parts in one step; information in bits, one entry per stage."""
 
     objective: Float[Array, ""]
     utility: Float[Array, ""]
@@ -150,7 +150,7 @@ class Learner(eqx.Module):
     def step(
         self, key: Key[Array, ""], state: State[Model], batch: Any
     ) -> tuple[State[Model], Any]:
-        """Learn from one batch."""
+        """Take one gradient step on a batch."""
 
         @eqx.filter_grad(has_aux=True)
         def descend(model: Model) -> tuple[Array, tuple[Any, Any]]:

@@ -95,7 +95,7 @@ class Run(eqx.Module, Generic[State]):
 
 
 class Chunk(NamedTuple):
-    """What one chunk of training makes: the run, what it reports, and the score of each replica."""
+    """Outcome of one chunk of training: the run, its report, and the score of each replica."""
 
     run: Run
     info: PyTree[np.ndarray]
@@ -116,16 +116,16 @@ class Progress(NamedTuple):
 
 
 class Callback:
-    """Something that watches training. Override what you need."""
+    """Base class for observers of training. Override the methods you need."""
 
     def start(self, run: Run, total: int) -> None:
-        """Be told that training begins at `run.step` and goes to `total`."""
+        """Begin: training goes from `run.step` to `total`."""
 
     def chunk(self, progress: Progress, run: Run) -> bool | None:
-        """Be told of a finished chunk; return True to stop training."""
+        """Handle a finished chunk of steps; return True to stop training."""
 
     def finish(self) -> None:
-        """Be told that training has ended, for whatever reason."""
+        """Finish: training has ended, for any reason."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class Trained(Generic[State]):
 
 
 class TrainingInterrupted(KeyboardInterrupt):
-    """Ctrl-C during training. `trained` is what was learned until then.
+    """Ctrl-C during training. `trained` holds what was learned before it.
 
     It is raised, not swallowed, so that it also ends whatever training was a part of: a grid
     search, a sweep, a loop in a script. A learner that is trained interactively keeps `trained`

@@ -40,8 +40,8 @@ class SpecialistClassifier(ClassifierMixin, Committee):
     """Classify with a few simple experts and a selector that sends each sample to one of them.
 
     Selector and experts maximise the expected log-likelihood of the labels minus the price of the
-    information they process (equations 7, 10 and 11 of the paper). Inputs are standardised inside,
-    so that a β means the same whatever their units.
+    information they process (equations 7, 10 and 11 of the paper). Inputs are standardised
+    internally, so a β has the same meaning in any units.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ class SpecialistClassifier(ClassifierMixin, Committee):
         callbacks : Callback or sequence of Callback, optional
             Called after every chunk of steps, such as those of `pinfactory.callbacks`.
         checkpoint : str or Path, optional
-            File that is written along the way; a `fit` that was interrupted goes on from it.
+            File for the state of training; an interrupted `fit` continues from it.
 
         Returns
         -------
@@ -126,11 +126,11 @@ class SpecialistClassifier(ClassifierMixin, Committee):
     def partial_fit(
         self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
     ) -> "SpecialistClassifier":
-        """Go on learning from a batch of samples, in any order.
+        """Continue training with a batch of samples, in any order.
 
-        As many earlier samples, of a random sample of up to 4,096 that is kept in memory, are
-        learned from once more. The first batch sets the scale of the inputs; where it does not fit
-        what has come since, learning begins anew from what is kept. `information_` is that of the
+        A random sample of up to 4,096 earlier rows is kept in memory, and as many of them as there
+        are new rows are used again. The first batch sets the scale of the inputs; if it does not
+        fit later batches, training restarts from the sample. `information_` is that of the
         samples of the last call.
 
         Parameters

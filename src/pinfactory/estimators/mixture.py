@@ -88,7 +88,7 @@ class SpecialistMixture(DensityModel):
     n_init : int, default=1
         Starts that are tried on the first few thousand samples; the best goes on.
     warm_start : bool, default=False
-        Whether `fit` goes on from the last solution.
+        Whether `fit` continues from the last solution.
     verbose : bool, default=False
         Whether to show a progress bar.
     random_state : int, RandomState or None, default=None
@@ -105,7 +105,7 @@ class SpecialistMixture(DensityModel):
     information_ : Information
         Bits processed by selector and experts.
     effective_experts_ : float
-        2^H(M): the number of equally busy experts that would be as diverse.
+        2^H(M), the effective number of experts in use.
     lower_bound_ : float
         The objective per sample, in nats.
     converged_ : bool
@@ -113,7 +113,7 @@ class SpecialistMixture(DensityModel):
     n_iter_ : int
         Iterations taken in all.
     n_features_in_, feature_names_in_
-        As everywhere in scikit-learn.
+        As in scikit-learn.
     encoding_ : Encoding
         What was done to the columns of a data frame.
 

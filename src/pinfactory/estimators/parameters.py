@@ -17,51 +17,50 @@ from pinfactory.networks import Factory
 LIKELIHOODS = ("likelihood", "student_t")
 
 PARAMETERS = """n_experts : int or tuple of int, default=4
-        The most experts there may be. How many are in use is found out on held-out rows, down to
-        one where one is enough (`start`). A tuple has one number for each level of selection:
+        Largest number of experts. How many are used is decided on held-out rows, down to one if
+        one is enough (`start`). A tuple has one number for each level of selection:
         (4, 2) is a selector over four selectors over two experts each, and experts are numbered
-        through from 0 to 7.
+        from 0 to 7.
     expert : {"linear", "mlp", "constant"} or callable, default="linear"
-        What an expert is: a linear map, a linear map and a multilayer perceptron added up, the same
-        answer to everything, or a factory ``(inputs, outputs, *, key)`` of any Equinox module from
+        Kind of expert: a linear map, the sum of a linear map and a multilayer perceptron, a
+        constant, or a factory ``(inputs, outputs, *, key)`` of any Equinox module from
         a vector to a vector.
     expert_hidden : tuple of int, default=(64,)
         Hidden layers of an ``"mlp"`` expert, with ReLU units.
     selector : {"tree", "mlp", "linear"} or callable, default="tree"
-        What the selector is: a binary tree of linear gates, a multilayer perceptron, a linear map,
+        Kind of selector: a binary tree of linear gates, a multilayer perceptron, a linear map,
         or a factory as for `expert`.
     selector_hidden : tuple of int, default=(10, 10)
         Hidden layers of an ``"mlp"`` selector, with tanh units.
     start : {"auto", "tree", "random"}, default="auto"
-        How training begins: from linear model trees of several sizes, one leaf among them, with
-        oblique splits where these are better; from random parameters; or both. What is best on
-        held-out rows is kept.
+        How training starts: from linear model trees of several sizes, including a single leaf, with
+        oblique splits where these are better; from random parameters; or both. The best on held-out
+        rows is kept.
     objective : {"auto", "likelihood", "free_energy"}, default="auto"
         What is maximised, both minus the price of information: the log-likelihood of the mixture,
         log Σ p(m|x) p(y|x,m), or the expected utility of an expert, which makes it J. "auto" is the
         likelihood wherever it is defined and prices stay fixed.
     beta_selector : float or Scheduled, default=25.0
-        β₁, the selector's resource: large values let it process much information, small ones make
-        the experts share every sample. The same at every level of selection.
+        β₁, the selector's resource: large values allow sharp regions, small values make the
+        experts share every sample. The same at every level of selection.
     beta_expert : float or Scheduled, default=20.0
-        β₂, the experts' resource: small values keep their answers close to their habit p(y|m).
+        β₂, the experts' resource: small values keep their answers close to their prior p(y|m).
     selector_bits, expert_bits : float, optional
-        A budget in bits instead of a β, which begins at the β above and is found. It is met on the
-        training samples within 5 %; where a stage has no use for so many bits, a warning says how
-        many it processes. `partial_fit` draws near a budget batch by batch. For one level of
-        selection.
+        A budget in bits; β is then adjusted, starting at the value above. It is met within 5 % on
+        the training samples; if a stage cannot use so many bits, a warning says how many it
+        uses. `partial_fit` approaches a budget batch by batch. For one level of selection.
     expectation : {"exact", "sampled"}, default="exact"
         Whether a step takes the exact expectation over experts, or samples one expert for each
         input, as the paper does.
     top_k : int, optional
-        How many experts are asked about each input, the most probable ones, in training and
-        prediction; their probabilities are renormalised. All of them if not given. What a step
-        costs then hardly grows with the number of experts. For one level of selection, prices
-        instead of budgets, and the exact expectation.
+        Use only the k most probable experts for each input, in training and prediction, with
+        renormalised probabilities; all experts if not given. The cost of a step then hardly
+        grows with the number of experts. Not for several levels, budgets or a sampled
+        expectation.
     momentum_selector, momentum_expert : float, default=0.99
         λ₂ and λ₁, the momenta of the running priors.
     max_iter : int, default=3000
-        Steps of gradient ascent at the most.
+        Largest number of gradient steps.
     batch_size : int or "auto", default="auto"
         Samples in a step; by default a sixty-fourth of all, between 32 and 1,024.
     learning_rate : float, default=0.006
@@ -69,24 +68,24 @@ PARAMETERS = """n_experts : int or tuple of int, default=4
     weight_decay : float, default=0.0
         Decay of all weights per unit of learning rate.
     early_stopping : bool, "folds" or "auto", default="auto"
-        How to find out when to stop. True sets a part of the samples aside, stops when the
-        committee no longer improves on it, and keeps the best state. "folds" finds the number of
+        When to stop. True holds out a part of the samples, stops when the committee no longer
+        improves on it, and keeps the best state. "folds" finds the number of
         steps by cross-validation and then trains that long on all samples. "auto" uses folds from
         40 samples on, a part of them from 10,000 samples on (or from 100 if a β follows a
         schedule).
     validation_fraction : float, default=0.15
-        Share of the samples that is set aside, at most 10,000 of them.
+        Share of the samples that is held out, at most 10,000 of them.
     n_iter_no_change : int, default=10
-        How many checks without improvement end training; there is one every 100 steps.
+        Stop after this many checks without improvement; there is one every 100 steps.
     n_init : int, default=1
         Random starts, trained side by side with those from trees; the best is kept.
     standardise : bool, default=True
-        Whether inputs and numerical targets are standardised, and rows far outside of all others
-        left out; if not, data are taken as they are.
+        Whether to standardise inputs and numerical targets and to leave out outliers; if not, data
+        are used as they are.
     averaging : bool, default=True
-        Whether what is kept is the running mean of the parameters, or those of the last step.
+        Whether to keep the running mean of the parameters instead of the last ones.
     warm_start : bool, default=False
-        Whether `fit` goes on from the last solution.
+        Whether `fit` continues from the last solution.
     verbose : bool, default=False
         Whether to show a progress bar.
     random_state : int, RandomState or None, default=None
@@ -96,18 +95,18 @@ ATTRIBUTES = """information_ : Information
         Bits processed by both stages (`selectors` has those of every level), overall and per
         expert; p(m); effective number of experts.
     effective_experts_ : float
-        2^H(M): the number of equally busy experts that would be as diverse.
+        2^H(M), the effective number of experts in use.
     gain_ : tuple of two floats, or None
-        What the committee gains over one expert in held-out score, for each sample, and its
-        standard error; None where no samples were held out.
+        Gain over one expert in held-out score, for each sample, and its standard error; None if
+        no samples were held out.
     verdict_ : str
-        In plain words: whether one expert is enough, or several share the work.
+        A sentence that says whether one expert is enough, or several share the work.
     state_ : State
         The trained hierarchy, its priors and resources.
     n_iter_ : int
         Steps taken.
     n_features_in_, feature_names_in_
-        As everywhere in scikit-learn."""
+        As in scikit-learn."""
 
 
 @describe(parameters=PARAMETERS)

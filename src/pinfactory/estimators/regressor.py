@@ -55,22 +55,22 @@ from .table_learner import unscaled
 class SpecialistRegressor(RegressorMixin, PredictiveDensity):
     """Predict numbers with a few simple experts and a selector that sends each sample to one.
 
-    Every expert answers with a Gaussian (or Student's t), so that the committee has a full
-    predictive density. Inputs and targets are standardised inside, so that a β means the same
-    whatever their units.
+    Every expert answers with a Gaussian (or Student's t), so the committee predicts a full
+    density. Inputs and targets are standardised internally, so a β has the same
+    meaning in any units.
 
     Parameters
     ----------
     {parameters}
     utility : {"likelihood", "student_t", "squared_error", "huber"}, default="likelihood"
-        What an answer is worth: the log-likelihood of the true value under a Gaussian, or under
+        The utility of an answer: the log-likelihood of the true value under a Gaussian, or under
         Student's t with 4 degrees of freedom and the answer's mean and scale, for targets with
         heavy tails; minus the squared error, or minus Huber's loss, which large errors dominate
         less. The latter two are expected over the answer's own noise, in standardised units.
         Information counts answers as Gaussians of their mean and scale.
     noise : {"constant", "varying"}, default="constant"
-        Whether an expert is equally sure of all its answers, or its network gives a deviation
-        for each input. The deviation of the committee varies in either case.
+        Whether an expert has one standard deviation for all its answers, or its network predicts
+        one for each input. The standard deviation of the committee varies in both cases.
 
     Attributes
     ----------
@@ -114,7 +114,7 @@ class SpecialistRegressor(RegressorMixin, PredictiveDensity):
         callbacks : Callback or sequence of Callback, optional
             Called after every chunk of steps, such as those of `pinfactory.callbacks`.
         checkpoint : str or Path, optional
-            File that is written along the way; a `fit` that was interrupted goes on from it.
+            File for the state of training; an interrupted `fit` continues from it.
 
         Returns
         -------
@@ -138,11 +138,11 @@ class SpecialistRegressor(RegressorMixin, PredictiveDensity):
         return self
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SpecialistRegressor":
-        """Go on learning from a batch of samples, in any order; arguments as in `fit`.
+        """Continue training with a batch of samples, in any order; arguments as in `fit`.
 
-        As many earlier samples, of a random sample of up to 4,096 that is kept in memory, are
-        learned from once more. The first batch sets the scale of inputs and targets; where it does
-        not fit what has come since, learning begins anew from what is kept. `information_` is that
+        A random sample of up to 4,096 earlier rows is kept in memory, and as many of them as there
+        are new rows are used again. The first batch sets the scale of inputs and targets; if it
+        does not fit later batches, training restarts from the sample. `information_` is that
         of the samples of the last call.
         """
         with self._learning():

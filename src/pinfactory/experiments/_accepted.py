@@ -15,7 +15,7 @@ _OF_MACHINE = ("s", "ms", "µs", "1/s")
 
 @dataclass(frozen=True)
 class Change:
-    """A number beside the same number of the accepted result.
+    """A number compared with the same number of the accepted result.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ def accept_result(out: Path, folder: Path, name: str) -> Path:
 
 
 def compare(new: Mapping[str, Any], old: Mapping[str, Any] | None) -> list[Change]:
-    """Return all numbers of a result beside those of an older one with the same settings."""
+    """Compare all numbers of a result with those of an older one with the same settings."""
     comparable = old is not None and new["settings"] == old["settings"] and new is not old
     before = {m["name"]: m for m in old["measures"]} if comparable and old else {}
     same_machine = comparable and old is not None and new["processor"] == old["processor"]

@@ -26,7 +26,7 @@ Scale = Literal["quick", "paper"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one experiment.
+    """Outcome of one experiment.
 
     Attributes
     ----------

@@ -16,7 +16,7 @@ Kind = Literal["figure", "benchmark"]
 
 @dataclass(frozen=True)
 class Measure:
-    """A number beside what was promised and what the paper prints.
+    """A measured number, with our target and the paper's number if there are any.
 
     Attributes
     ----------

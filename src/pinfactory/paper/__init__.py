@@ -1,4 +1,4 @@
-"""The paper to the letter: every setting with the paper's own numbers and nothing of ours.
+"""The paper's exact settings, with our own changes turned off.
 
 Each function returns one of the library's learners, with all that this library does otherwise
 turned off. `docs/paper.md` lists every number of the paper's appendix and the reading that was

@@ -57,7 +57,7 @@ class DensityDisplay(Drawn):
         grid_resolution: int = 200,
         ax: "Axes | None" = None,
     ) -> "DensityDisplay":
-        """Ask a fitted mixture on a grid and draw its density.
+        """Evaluate a fitted mixture on a grid and draw its density.
 
         Parameters
         ----------

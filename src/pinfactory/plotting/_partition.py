@@ -22,7 +22,7 @@ _MARKERS = (("o", "white"), ("s", INK), ("^", "#bbbbbb"), ("D", GREY), ("v", "wh
 
 @dataclass(kw_only=True, eq=False)
 class PartitionDisplay(Drawn):
-    """Who answers where: the space of one or two features, coloured by the experts' p(m|x).
+    """Which expert answers where: one or two features, coloured by the experts' p(m|x).
 
     Make it with `from_estimator`. Where experts share the responsibility their colours mix.
 
@@ -82,7 +82,7 @@ class PartitionDisplay(Drawn):
         grid_resolution: int = 200,
         ax: "Axes | None" = None,
     ) -> "PartitionDisplay":
-        """Ask a fitted committee on a grid and draw its answers.
+        """Evaluate a fitted committee on a grid and draw its answers.
 
         Parameters
         ----------

@@ -153,7 +153,7 @@ class SpecialistAgent(Predictor, HierarchicalAgent):
 
     @with_library_settings
     def set_env(self, env: Any, params: Any = None) -> None:
-        """Go on in another environment with observations and actions of the same kind."""
+        """Continue in another environment with the same kind of observations and actions."""
         limit = self.max_episode_steps
         backend = make_backend(
             env,
@@ -198,7 +198,7 @@ class SpecialistAgent(Predictor, HierarchicalAgent):
         checkpoint: str | Path | None = None,
         report_every: int = 20_000,
     ) -> "SpecialistAgent":
-        """Act and learn for `total_timesteps` more steps, rounded up to whole updates.
+        """Train for `total_timesteps` more steps, rounded up to whole updates.
 
         Parameters
         ----------
@@ -295,7 +295,7 @@ class SpecialistAgent(Predictor, HierarchicalAgent):
 
     @classmethod
     def load(cls, path: str | Path, env: Any = None, **functions: Any) -> "SpecialistAgent":
-        """Read an agent; one whose environment has no registered id needs `env` to go on."""
+        """Load an agent; pass `env` if its environment has no registered id."""
         agent: SpecialistAgent = super().load(path, **functions)
         if env is not None:
             agent.set_env(env)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class KeepState(Callback):
-    """Gives an agent whatever it has learned so far, so that no error loses it."""
+    """Updates the agent after every chunk, so that an error loses nothing."""
 
     def __init__(self, agent: "Agent") -> None:
         self.agent = agent
@@ -28,7 +28,7 @@ class KeepState(Callback):
 
 
 class Reports(Callback):
-    """Passes reports on, every `every` chunks, in the unit that users count in.
+    """Forwards reports every `every` chunks, counted in environment steps.
 
     Parameters
     ----------

@@ -41,7 +41,7 @@ class EpisodeResults(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """Episodes of the most probable actions, and episodes of sampled ones.
+    """Results of deterministic and of stochastic episodes.
 
     The deterministic policy takes the most probable expert, argmax p(m|x), and the action this
     expert finds most probable. That is not the most probable action of p(a|x) = Σ p(m|x) p(a|x,m),

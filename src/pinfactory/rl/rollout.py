@@ -21,7 +21,7 @@ Act = Callable[[Array, Array, Any, Array], tuple[Any, Any]]
 
 
 class EnvironmentFault(RuntimeError):
-    """An environment raised, or returned what no agent can learn from.
+    """An environment raised an error or returned invalid values.
 
     The agent keeps what it had learned until then.
     """

@@ -38,7 +38,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class SweepResult(Sequence[dict[str, Any]]):
-    """What all points gave: a sequence of records, in the order of the grid.
+    """Results of all points: a sequence of records, in the order of the grid.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class SweepResult(Sequence[dict[str, Any]]):
 
 
 class SweepError(RuntimeError):
-    """Some points failed; the others are done and, if there is a store, kept.
+    """Some points failed; results of the others are stored if there is a store.
 
     Attributes
     ----------

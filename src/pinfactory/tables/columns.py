@@ -42,7 +42,7 @@ class Feature(NamedTuple):
 
 @dataclass(frozen=True)
 class Column:
-    """What was done to a column of the user's frame.
+    """The encoding of one column of a data frame.
 
     Attributes
     ----------
@@ -156,7 +156,7 @@ class Column:
         return features[:, : len(self.feature_levels())]
 
     def strange(self, values: np.ndarray) -> str:
-        """Say what among the values was never seen in `fit`; "" if nothing."""
+        """Describe values that were not seen in `fit`; "" if there are none."""
         if self.kind == "category":
             new = sorted(set(values.tolist()) - set(self.indicated) - {OTHER, MISSING})
             known = self.has_missing or self.n_missing or self.keeps_gaps
@@ -190,7 +190,7 @@ class Column:
         return _day(value) if self.part == "year" else quantity(value)
 
     def done(self) -> str:
-        """Say in words what was done."""
+        """Describe the encoding in words."""
         if self.kind == "left out":
             return f"left out: {self.note}"
         gaps = f"{self.n_missing} missing" if self.n_missing else ""

@@ -20,7 +20,7 @@ INDICATOR_SCALE = 0.5
 
 @dataclass(frozen=True)
 class Encoding:
-    """What was done to each column of a frame, and how to do it again.
+    """The encoding of a data frame: how each column becomes numbers.
 
     Numbers stay as they are, with the median for those that are missing and an indicator if there
     are enough of them. Categories have an indicator each; rare ones share one. Dates become years,
@@ -42,7 +42,7 @@ class Encoding:
 
     @classmethod
     def learn(cls, data: Any, *, keep_gaps: bool = False) -> "Encoding":
-        """Look at a frame and decide what to do with each column; see `Column.keeps_gaps`."""
+        """Choose an encoding for each column of a frame; see `Column.keeps_gaps`."""
         frame = nw.from_native(data, eager_only=True)
         if not len(frame) or not frame.columns:
             raise ValueError(f"a table must have rows and columns, but got {frame.shape}.")
@@ -117,7 +117,7 @@ class Encoding:
     # ------------------------------------------------------------------------------- for readers
 
     def table(self) -> list[tuple[str, str, str]]:
-        """Return name, kind and what was done of every column."""
+        """Return name, kind and encoding of every column."""
         return [(c.label, f"{c.part and 'date, '}{c.kind}", c.done()) for c in self.columns]
 
     def __str__(self) -> str:

@@ -18,7 +18,7 @@ WIDTH = 79
 
 
 class Weight(NamedTuple):
-    """What one number, or one category, changes in an expert's answer.
+    """Effect of one number, or of one category, on an expert's answer.
 
     Attributes
     ----------

@@ -142,7 +142,7 @@ class CartPole(Env[CartPoleParams]):
 
 
 class CartPoleSwingUp(RailEnv[CartPoleSwingUpParams]):
-    """Swing a hanging pole up by pushing its cart, and keep it there.
+    """Swing a hanging pole up by pushing its cart, and balance it.
 
     The body is that of `CartPole`, the action a force in [−1, 1] times `max_force`, the motion
     of fourth order instead of Euler's first, and the rail has end stops instead of an edge to fall

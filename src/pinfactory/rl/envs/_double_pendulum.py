@@ -177,7 +177,7 @@ class DoublePendulum(_DoublePendulumEnv[DoublePendulumParams]):
 
 
 class DoublePendulumSwingUp(_DoublePendulumEnv[DoublePendulumSwingUpParams]):
-    """Swing a hanging double pendulum up and keep it there.
+    """Swing a hanging double pendulum up and balance it.
 
     The body is that of `DoublePendulum`. Nothing terminates an episode, unless `fall_height` is
     raised for an agent that has to learn to stand first. A hinge that spins faster than `max_spin`

@@ -67,7 +67,7 @@ class State(NamedTuple):
 
 
 class Transition(NamedTuple):
-    """What a step leads to: the observation *before* any reset, the reward, and two ways to end."""
+    """Outcome of a step: the observation *before* any reset, the reward, and two ways to end."""
 
     observation: Float[Array, "*batch o"]
     reward: Float[Array, "*batch"]
