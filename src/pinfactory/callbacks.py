@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -12,37 +12,15 @@ import jax
 import numpy as np
 from tqdm.auto import tqdm
 
-from pinfactory.core.training import Callback, Progress, Run
+from pinfactory.core.training import (
+    Callback,
+    Callbacks,
+    FunctionCallback,
+    Progress,
+    Run,
+    as_callbacks,
+)
 from pinfactory.persistence import MismatchError, load_tree, read_manifest, save_tree, to_json
-
-# What learners take: a callback, a function of the progress that returns True to stop, or several.
-Callbacks = Callback | Callable[[Progress], Any] | Iterable[Any] | None
-
-
-class FunctionCallback(Callback):
-    """A function of the progress that returns True to stop, as a callback."""
-
-    def __init__(self, function: Callable[[Progress], Any]) -> None:
-        self.function = function
-
-    def chunk(self, progress: Progress, run: Run) -> bool:
-        return bool(self.function(progress))
-
-
-def as_callbacks(callbacks: Any) -> list[Callback]:
-    """Return a list of callbacks from one, several or none."""
-    if callbacks is None:
-        return []
-    if isinstance(callbacks, Callback):
-        return [callbacks]
-    if callable(callbacks):
-        return [FunctionCallback(callbacks)]
-    if not isinstance(callbacks, Iterable):
-        raise TypeError(
-            "`callbacks` must be a Callback, a function of the progress, several of these or None, "
-            f"but got {callbacks!r}."
-        )
-    return [callback for each in callbacks for callback in as_callbacks(each)]
 
 
 def scalars(progress: Progress) -> Iterator[tuple[str, np.ndarray]]:

@@ -5,7 +5,7 @@ no file and no screen.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -126,6 +126,36 @@ class Callback:
 
     def finish(self) -> None:
         """Finish: training has ended, for any reason."""
+
+
+# What learners take: a callback, a function of the progress that returns True to stop, or several.
+Callbacks = Callback | Callable[[Progress], Any] | Iterable[Any] | None
+
+
+class FunctionCallback(Callback):
+    """A function of the progress that returns True to stop, as a callback."""
+
+    def __init__(self, function: Callable[[Progress], Any]) -> None:
+        self.function = function
+
+    def chunk(self, progress: Progress, run: Run) -> bool:
+        return bool(self.function(progress))
+
+
+def as_callbacks(callbacks: Any) -> list[Callback]:
+    """Return a list of callbacks from one, several or none."""
+    if callbacks is None:
+        return []
+    if isinstance(callbacks, Callback):
+        return [callbacks]
+    if callable(callbacks):
+        return [FunctionCallback(callbacks)]
+    if not isinstance(callbacks, Iterable):
+        raise TypeError(
+            "`callbacks` must be a Callback, a function of the progress, several of these or None, "
+            f"but got {callbacks!r}."
+        )
+    return [callback for each in callbacks for callback in as_callbacks(each)]
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Experts that are distributions over Gaussians: statistics, the best for them, their selector."""
 
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -72,7 +72,7 @@ def to_host(statistics: Statistics) -> HostStatistics:
     return HostStatistics(*(np.array(leaf, float) for leaf in jax.tree.leaves(statistics)))
 
 
-def scale_up(statistics: _Any, factor: Float[Array | np.ndarray, "*m"]) -> _Any:
+def scale_up(statistics: _Any, factor: Float[Any, "*m"]) -> _Any:
     """Return the statistics of `factor` times as many samples."""
     scatter = factor[..., None, None] * statistics.scatter
     return type(statistics)(factor * statistics.mass, statistics.mean, scatter)
