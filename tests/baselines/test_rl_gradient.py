@@ -6,12 +6,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pinfactory.baselines.rl_gradient import Experience, MAMLPolicy, ProMP
+from pinfactory.baselines.rl_gradient import MAMLPolicy, ProMP
 from pinfactory.core.families import Gaussian
 from pinfactory.core.hierarchy import FamilyExpert
 from pinfactory.networks import linear
 from pinfactory.rl.actions import BoxActions
 from pinfactory.rl.policy import ActionSample
+from pinfactory.rl.values import Experience
 from point_task import best_return, point_tasks
 
 SMALL = {"n_tasks": 32, "n_steps": 80, "hidden": (32, 32), "gamma": 0.9}

@@ -11,10 +11,11 @@ from pinfactory import paper
 from pinfactory.core.families import Categorical
 from pinfactory.core.hierarchy import pick
 from pinfactory.rl.envs import DoublePendulum, Pendulum
-from pinfactory.rl.meta.losses import ExpertBatch, expert_loss, selector_gradient_loss
+from pinfactory.rl.meta.losses import expert_loss, selector_gradient_loss
 from pinfactory.rl.meta.state import SelectorReplay
 from pinfactory.rl.policy import ActionSample, HierarchicalAction
 from pinfactory.rl.rollout import EpisodeStatistics, Trajectory
+from pinfactory.rl.values import Experience
 from point_task import point_tasks
 
 STEPS, GAMMA, BETAS = 6, 0.9, (5.0, 2.0)
@@ -189,7 +190,7 @@ def test_its_experts_follow_the_plain_policy_gradient(meta_state) -> None:
     advantage = jnp.asarray(rng.normal(size=(4, 3)), jnp.float32)
     action = jnp.asarray(rng.normal(size=(4, 3, 1)), jnp.float32)
     sample = ActionSample(action, jnp.zeros((4, 3)), None)
-    batch = ExpertBatch(x, sample, advantage, jnp.zeros((4, 3, 1)))
+    batch = Experience(x, sample, advantage, jnp.zeros((4, 3, 1)))
     parts = (experts, meta_state.critics)
     slope = eqx.filter_grad(
         lambda p: expert_loss(p, batch, expert, meta_state, plain=True), has_aux=True

@@ -13,7 +13,7 @@ from pinfactory.rl import envs
 from pinfactory.rl.actions import DiscreteActions
 from pinfactory.rl.evaluate import play_episodes
 from pinfactory.rl.normalise import Moments
-from pinfactory.rl.policy import Policy, PolicyState, n_noise
+from pinfactory.rl.policy import Policy, PolicyState
 from pinfactory.rl.rollout import (
     EpisodeStatistics,
     RolloutState,
@@ -44,7 +44,7 @@ def policy(selector: list[float], experts: list[list[float]], hold: int = 1) -> 
 
 @eqx.filter_jit
 def run(policy: Policy, world: RolloutState, params: envs.CartPoleParams, seed: jax.Array):
-    noise = uniforms(jax.random.key(seed), (T, N, n_noise(policy.actions)))
+    noise = uniforms(jax.random.key(seed), (T, N, policy.n_noise))
     return rollout(
         envs.CartPole(),
         jax.random.key(1),

@@ -64,6 +64,7 @@ class TaskBaseline(Agent):
             self._run,
             self._data,
             until=lambda run: last,
+            chunk=1,
             callbacks=callbacks,
             progress_bar=progress_bar,
         )

@@ -39,7 +39,7 @@ from pinfactory.rl.optimise import OPTIMISER, learn_batches
 from pinfactory.rl.policy import ActionSample, apply_experts, sample_action
 from pinfactory.rl.ppo import clipped_surrogate
 from pinfactory.rl.rollout import RolloutState, Trajectory, rollout, uniforms
-from pinfactory.rl.values import Critics, compute_advantages
+from pinfactory.rl.values import Critics, Experience, compute_advantages
 
 from .rl_base import TaskBaseline
 
@@ -59,15 +59,6 @@ class GradientState(eqx.Module):
     def policy(self) -> FamilyExpert:
         """θ."""
         return self.learned.model
-
-
-class Experience(NamedTuple):
-    """Steps of one policy in n tasks, and how much better each was than expected."""
-
-    x: Float[Array, "t n o"]
-    sample: ActionSample
-    advantage: Float[Array, "t n"]
-    target: Float[Array, "t n"]
 
 
 class Info(NamedTuple):
@@ -238,10 +229,9 @@ class GradientLearner(eqx.Module):
             answer = apply_experts(policies, state.observations(x))
             return None, sample_action(actions, answer, uniform)
 
-        def to_env(sample: ActionSample) -> Array:
-            return actions.to_env(sample.action)
-
-        return rollout(self.env, env_key, tasks, start, act, to_env, noise)[1]
+        return rollout(
+            self.env, env_key, tasks, start, act, lambda s: actions.to_env(s.action), noise
+        )[1]
 
     def experience(self, state: GradientState, trajectory: Trajectory, critic: int) -> Experience:
         """Return experience with advantages, normalised over all tasks."""

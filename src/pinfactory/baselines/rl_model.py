@@ -153,14 +153,20 @@ class GrBAL(TaskBaseline):
         return x[part], y[part], (np.cumsum(over, axis=-1) == 0).astype(np.float32)
 
 
-class ModelLoss(eqx.Module):
-    """The error of a model that an inner step has adapted, on the transitions that follow."""
+class ModelLearner(eqx.Module):
+    """A learner for `pinfactory.core.training.train`: gradient steps through the inner one."""
 
     planner: Planner
 
-    def __call__(
+    @property
+    def learner(self) -> Learner:
+        """What takes the gradient steps; its constraints are the moments."""
+        return Learner(self.loss, OPTIMISER)
+
+    def loss(
         self, network: Any, state: State, batch: tuple[Array, ...], key: Key[Array, ""]
     ) -> tuple[Float[Array, ""], tuple[Any, Float[Array, ""]]]:
+        """Return the error of the adapted model on the transitions that follow."""
         planner, window = self.planner, self.planner.window
         model = Model(network, *state.constraints)
 
@@ -171,17 +177,6 @@ class ModelLoss(eqx.Module):
 
         error = jnp.mean(jax.vmap(one)(*batch))
         return error, (state.constraints, error)
-
-
-class ModelLearner(eqx.Module):
-    """A learner for `pinfactory.core.training.train`: gradient steps through the inner one."""
-
-    planner: Planner
-
-    @property
-    def learner(self) -> Learner:
-        """What takes the gradient steps; its constraints are the moments."""
-        return Learner(ModelLoss(self.planner), OPTIMISER)
 
     def step(self, key: Key[Array, ""], state: State, data: ModelData) -> tuple[State, Info]:
         """Take one gradient step for every batch of segments."""

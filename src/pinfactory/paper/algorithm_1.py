@@ -174,14 +174,14 @@ class AlgorithmOneLoss(eqx.Module):
         on_support, on_query = jax.vmap(asked)(chosen, batch)
         priors = _updated(known.priors, selection, chosen, on_support)
         of_chosen = jax.tree.map(lambda leaf: leaf[chosen][:, None], priors.stages[1].family)
-        judge = partial(self._free_energy, prior=of_chosen, beta=known.betas[1])
-        learned, _, _ = judge(on_support, batch.support.y)
-        # What is judged on the query set teaches the selector alone.
-        found = jax.lax.stop_gradient(judge(on_query, batch.query.y))
-        judged, utility, cost = (jnp.mean(rows, axis=1) for rows in found)
+        evaluate = partial(self._free_energy, prior=of_chosen, beta=known.betas[1])
+        learned, _, _ = evaluate(on_support, batch.support.y)
+        # The free energy on the query set teaches the selector alone.
+        found = jax.lax.stop_gradient(evaluate(on_query, batch.query.y))
+        on_new, utility, cost = (jnp.mean(rows, axis=1) for rows in found)
         log_prob = selection.log_prob(chosen)
         ratio = log_prob - priors.stages[0].family.log_prob(chosen)
-        value = (judged - ratio / known.betas[0]) * jnp.exp(
+        value = (on_new - ratio / known.betas[0]) * jnp.exp(
             log_prob - jax.lax.stop_gradient(log_prob)
         )
         loss = -jnp.mean(learned) - jnp.mean(value) + _reconstruction(model, batch)
@@ -209,9 +209,9 @@ def _updated(priors: Priors, selection: Categorical, chosen: Array, answers: Fam
         rows = leaf.reshape(n_tasks * n_samples, 1, *leaf.shape[2:])
         return jnp.broadcast_to(rows, (len(rows), n_experts, *leaf.shape[2:]))
 
-    everybody = jax.tree.map(flat, answers)
+    of_all = jax.tree.map(flat, answers)
     shares = jnp.repeat(mine, n_samples, axis=0)
-    return Priors((selector.update(selection, weights), expert.update(everybody, shares)))
+    return Priors((selector.update(selection, weights), expert.update(of_all, shares)))
 
 
 def _reconstruction(model: Hierarchy, batch: Episode) -> Float[Array, ""]:

@@ -268,13 +268,7 @@ def env_actions(space: envs.Box | envs.Discrete) -> Actions:
 
 
 def stored_actions(kind: str, fields: dict[str, Any]) -> Actions:
-    """Return the actions that a file describes.
-
-    Raises
-    ------
-    ValueError
-        If there are no such actions.
-    """
+    """Return the actions that a file describes; a ValueError says that there are none such."""
     types = (BoxActions, DiscreteActions, MultiDiscreteActions)
     if kind not in (each.__name__ for each in types):
         raise ValueError(f"actions must be of a known kind, but got {kind!r}.")

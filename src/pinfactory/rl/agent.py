@@ -22,7 +22,7 @@ from pinfactory.persistence import register, set_attributes
 
 from .actions import BoxActions, stored_actions
 from .backends import make_backend
-from .base import BUDGETS, CAPACITY_AND_LOGS, TRAINING, HierarchicalAgent
+from .base import CAPACITY_AND_LOGS, RESOURCES, TRAINING, HierarchicalAgent
 from .build import build_ppo, build_state
 from .evaluate import EpisodeResults, Evaluation
 from .information import measure_information
@@ -31,7 +31,7 @@ from .state import AgentState
 
 
 @register("SpecialistAgent")
-@describe(budgets=BUDGETS, capacity_and_logs=CAPACITY_AND_LOGS)
+@describe(resources=RESOURCES, capacity_and_logs=CAPACITY_AND_LOGS)
 @dataclass(kw_only=True, eq=False, repr=False)
 class SpecialistAgent(Predictor, HierarchicalAgent):
     """A committee of simple controllers: a selector p(m|x) and experts p(a|x,m).
@@ -60,9 +60,7 @@ class SpecialistAgent(Predictor, HierarchicalAgent):
         `"linear"`, or `"mlp"` with the hidden layers `expert_hidden`.
     expert_hidden, selector_hidden, critic_hidden
         Widths of hidden layers, with tanh in between.
-    beta_selector, beta_expert
-        β₁ and β₂: a number or a `pinfactory.Scheduled`, whose steps are minibatches.
-    {budgets}
+    {resources}
     learning_rate, final_learning_rate
         Of Adam, at the start and at the end of `learn`, linear in between; the latter is a tenth
         of the former if missing.
@@ -148,7 +146,7 @@ class SpecialistAgent(Predictor, HierarchicalAgent):
     def _start(self) -> None:
         super()._start()
         self._backend: Any = None
-        self._kind: Any = None
+        self._spaces: Any = None
         self._random = np.random.default_rng([self.seed, 3])
 
     @with_library_settings
@@ -164,11 +162,12 @@ class SpecialistAgent(Predictor, HierarchicalAgent):
         actions = backend.actions
         if not self.squash and isinstance(actions, BoxActions):
             actions = dataclasses.replace(actions, squash=False)
-        kind = (backend.observation_shape, actions)
-        if self._kind is not None and self._kind != kind:
+        spaces = (backend.observation_shape, actions)
+        if self._spaces is not None and self._spaces != spaces:
+            (shape, known), (other_shape, other) = self._spaces, spaces
             raise ValueError(
-                f"`env` must have observations of shape {self._kind[0]} and {self._kind[1]}, but "
-                f"got {kind[0]} and {kind[1]}."
+                f"`env` must have observations of shape {shape} and {known}, but got {other_shape} "
+                f"and {other}."
             )
         ppo = build_ppo(self, backend.n_envs)
         if self._initial is None:
@@ -176,14 +175,8 @@ class SpecialistAgent(Predictor, HierarchicalAgent):
             state = build_state(self, n_observation, actions, backend.n_envs)
         else:
             state = self.state_.resized(backend.n_envs, self.n_steps)
-        self.env, self.params, self._backend, self._kind, self._ppo = (
-            env,
-            params,
-            backend,
-            kind,
-            ppo,
-        )
-        self._initial, self._run = state, None
+        self.env, self.params, self._backend, self._spaces = env, params, backend, spaces
+        self._ppo, self._initial, self._run = ppo, state, None
 
     # -------------------------------------------------------------------------------- learning
 
@@ -307,7 +300,7 @@ class SpecialistAgent(Predictor, HierarchicalAgent):
         return {"environment": repr(self.env), "params": params}
 
     def _to_file(self) -> tuple[dict[str, Any], PyTree]:
-        shape, actions = self._kind
+        shape, actions = self._spaces
         state = self.state_
         meta = {
             "env": self.env if isinstance(self.env, str) else None,
@@ -329,7 +322,7 @@ class SpecialistAgent(Predictor, HierarchicalAgent):
         set_attributes(agent, cls._restored_settings(meta["settings"]), names, ())
         agent.env = meta["env"]
         agent._start()
-        agent._kind = (meta["observation_shape"], stored_actions(*meta["actions"]))
+        agent._spaces = (meta["observation_shape"], stored_actions(*meta["actions"]))
         n_observation = math.prod(meta["observation_shape"])
-        agent._initial = load(build_state(agent, n_observation, agent._kind[1], meta["n_envs"]))
+        agent._initial = load(build_state(agent, n_observation, agent._spaces[1], meta["n_envs"]))
         return agent

@@ -16,7 +16,7 @@ from pinfactory.core.hierarchy import pick
 from . import envs
 from .actions import env_actions
 from .evaluate import EpisodeResults, episode_limit, play_episodes
-from .policy import HierarchicalAction, Policy, PolicyState, n_noise
+from .policy import Policy, PolicyState
 from .ppo import PPO, Info
 from .rollout import RolloutState, Trajectory, raise_fault, rollout, stagger, uniforms
 from .state import AgentState
@@ -58,14 +58,17 @@ class OnPolicyLearner(eqx.Module):
     ) -> tuple[RolloutState, Trajectory]:
         """Return the environments after `n_steps` steps, and what happened."""
         env_key, noise_key = jax.random.split(key)
-        actions = agent.policy.actions
-        n_envs = len(environments.starts)
-        noise = uniforms(noise_key, (self.n_steps, n_envs, n_noise(actions)))
-
-        def to_env(decision: HierarchicalAction) -> Array:
-            return actions.to_env(decision.action)
-
-        return rollout(self.env, env_key, params, environments, agent.policy.act, to_env, noise)
+        policy = agent.policy
+        noise = uniforms(noise_key, (self.n_steps, len(environments.starts), policy.n_noise))
+        return rollout(
+            self.env,
+            env_key,
+            params,
+            environments,
+            policy.act,
+            lambda decision: policy.actions.to_env(decision.action),
+            noise,
+        )
 
 
 class JaxBackend:

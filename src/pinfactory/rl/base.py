@@ -15,7 +15,6 @@ from jaxtyping import Array, PyTree
 from pinfactory import settings as check
 from pinfactory.base import Learnable
 from pinfactory.callbacks import Callbacks, JsonLines, ProgressBar, TensorBoard, as_callbacks
-from pinfactory.core.batches import Batches
 from pinfactory.core.compiling import with_library_settings
 from pinfactory.core.failures import NonFiniteError
 from pinfactory.core.hierarchy import pick, stack
@@ -24,7 +23,9 @@ from pinfactory.core.training import Callback, Progress, Run, Steps, Trained, tr
 
 from .callbacks import KeepState, Reports
 
-BUDGETS = """selector_bits, expert_bits
+RESOURCES = """beta_selector, beta_expert
+        β₁ and β₂: a number or a `pinfactory.Scheduled`, whose steps are gradient steps.
+    selector_bits, expert_bits
         Budgets in bits, in place of β₁ and β₂. `learn` warns if it missed one by more than 5 %.
     momentum_selector, momentum_expert
         Momentum of the running priors p(m) and p(a|m), per update."""
@@ -97,18 +98,17 @@ class Agent(Learnable):
         data: Any,
         *,
         until: Callable[[Run], int],
-        chunk: int = 1,
         unit: int = 1,
         every: int = 1,
-        batches: Batches | None = None,
         callbacks: Callbacks = None,
         progress_bar: bool = False,
         checkpoint: str | Path | None = None,
+        **options: Any,
     ) -> None:
         """Train to the iteration that `until` tells of a run, and keep the run, whatever happens.
 
-        A report is an average over `every` chunks of `chunk` iterations, in which `unit` steps
-        each are counted.
+        A report is an average over `every` chunks, in whose iterations `unit` steps each are
+        counted. Other options are those of `pinfactory.core.training.train`.
         """
         reported = as_callbacks(self.history_.append)
         if progress_bar or self.verbose:
@@ -119,15 +119,7 @@ class Agent(Learnable):
         reported += as_callbacks(callbacks)
 
         def training(run: Run, watching: list[Callback]) -> Trained:
-            return train(
-                learner,
-                run,
-                data,
-                steps=until(run),
-                batches=batches,
-                chunk=chunk,
-                callbacks=watching,
-            )
+            return train(learner, run, data, steps=until(run), callbacks=watching, **options)
 
         try:
             self._run = self._watched(

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import equinox as eqx
 import jax
@@ -67,16 +67,15 @@ def build_state(
     one = jax.ShapeDtypeStruct((n_observation,), np.float32)
     like = zeros_like(eqx.filter_eval_shape(hierarchy, one))
     hidden = check.sizes("critic_hidden", settings.critic_hidden)
-
     # Where rewards change their unit, their part of a value is apart from that of information.
     n_parts = 2 if settings.units == "return" else 1
-
-    def critic(key: Array) -> Any:
-        return networks.mlp(n_observation, n_parts, hidden, networks.tanh, key=key)
-
     n_critics = 1 if settings.critic == "shared" else 1 + capacity
+    critics = Critics.build(
+        jax.random.fold_in(key, 1),
+        n_critics,
+        lambda key: networks.mlp(n_observation, n_parts, hidden, networks.tanh, key=key),
+    )
     hold = jax.device_put(np.int32(check.integer("hold", settings.hold, 1)))
-    critics = Critics.build(jax.random.fold_in(key, 1), n_critics, critic)
     visited = Visited.start(n_envs * settings.n_steps, n_observation)
     return AgentState(
         Policy(hierarchy, Moments.start(n_observation), hold, actions),
@@ -114,20 +113,18 @@ def _build_hierarchy(
 
 
 def build_resources(settings: "HierarchicalAgent") -> tuple[Resource, Resource]:
-    """Return the resources of selector and experts."""
-    selector, expert = settings._resources()
-    return _quicker(selector), _quicker(expert)
+    """Return the resources of selector and experts, with budgets that are met early.
 
-
-def _quicker(resource: Resource) -> Resource:
-    """Return a budget whose β is found within the few thousand minibatches of an agent.
-
-    The pace for tables is for ten thousand steps of a constant learning rate; here rates fall, and
-    a β that comes late is not followed any more.
+    The pace for tables is for ten thousand steps of a constant learning rate; an agent has a few
+    thousand minibatches with falling rates, and a β that comes late is not followed any more.
     """
-    if isinstance(resource, Budget):
-        return dataclasses.replace(resource, rate=jnp.asarray(0.03), horizon=300.0)
-    return resource
+    selector, expert = (
+        dataclasses.replace(resource, rate=jnp.asarray(0.03), horizon=300.0)
+        if isinstance(resource, Budget)
+        else resource
+        for resource in settings._resources()
+    )
+    return selector, expert
 
 
 def _build_hyperparameters(settings: "SpecialistAgent") -> Hyperparameters:

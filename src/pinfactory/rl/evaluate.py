@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 from pinfactory.core.compiling import bounded
 
 from . import envs
-from .policy import Policy, PolicyState, n_noise
+from .policy import Policy, PolicyState
 from .rollout import uniforms
 
 
@@ -142,7 +142,7 @@ def play_episodes(
             now.observation,
             jnp.broadcast_to(now.step == 0, (n,)),
             now.policy_state,
-            uniforms(key, (n, n_noise(policy.actions))),
+            uniforms(key, (n, policy.n_noise)),
             deterministic,
         )
         return policy.actions.to_env(decision.action), state

@@ -19,7 +19,7 @@ from pinfactory.core.training import Run
 
 from .actions import Actions, DiscreteActions, MultiDiscreteActions, box_actions
 from .evaluate import EpisodeResults
-from .policy import Policy, PolicyState, n_noise
+from .policy import Policy, PolicyState
 from .ppo import PPO
 from .predictor import act, host_uniforms
 from .rollout import EpisodeStatistics, Trajectory, raise_fault
@@ -168,7 +168,7 @@ class HostRollout:
             self.observation,
             self.starts,
             self._policy_state,
-            host_uniforms(self._random, (self.n, n_noise(policy.actions))),
+            host_uniforms(self._random, (self.n, policy.n_noise)),
             np.asarray(deterministic),
         )
         return self.advance(np.asarray(action), decision)

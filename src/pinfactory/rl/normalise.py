@@ -79,18 +79,11 @@ def start_scale() -> UtilityScale:
 
 
 class ReturnScaling(NamedTuple):
-    """The scale of returns after a batch of rewards.
+    """The running scale of discounted returns after a batch of rewards.
 
-    Attributes
-    ----------
-    scale
-        Running mean and standard deviation of discounted returns.
-    unit
-        What a reward is multiplied by: one over that standard deviation.
-    factor
-        By how much `unit` has changed; what critics expect of rewards changes with it (Pop-Art).
-    discounted
-        The discounted rewards so far of the running episodes.
+    Rewards are multiplied by `unit`, one over the standard deviation of returns, which has changed
+    by `factor`; what critics expect of rewards changes with it (Pop-Art). `discounted` are the
+    discounted rewards so far of the running episodes.
     """
 
     scale: UtilityScale

@@ -49,16 +49,9 @@ def gradient_step(
     rates: Rates,
     optimiser: optax.GradientTransformation = OPTIMISER,
 ) -> tuple[Parts, OptStates, Any]:
-    """Take one step down the gradient of `loss(parts) -> (value, aux)`.
+    """Take one step down the gradient of `loss(parts) -> (value, aux)`; return `aux` as well.
 
     Every part has a state of the optimiser, and so a norm to clip, and a learning rate of its own.
-
-    Returns
-    -------
-    parts, states
-        After the step.
-    aux
-        What the loss returned beside its value.
     """
     arrays, static = eqx.partition(parts, eqx.is_inexact_array)
     gradients, aux = jax.grad(lambda a: loss(eqx.combine(a, static)), has_aux=True)(arrays)

@@ -26,8 +26,7 @@ class PolicyState(eqx.Module):
     @classmethod
     def start(cls, n: int) -> "PolicyState":
         """Begin with no expert selected."""
-        zeros = np.zeros(n, np.int32)
-        return cls(jax.device_put(zeros), jax.device_put(zeros))
+        return cls(*jax.device_put((np.zeros(n, np.int32), np.zeros(n, np.int32))))
 
 
 class ActionSample(NamedTuple):
@@ -66,6 +65,11 @@ class Policy(eqx.Module):
     hold: Int[Array, ""]
     actions: Actions
 
+    @property
+    def n_noise(self) -> int:
+        """Uniform numbers that one decision needs: for the expert, and for its action."""
+        return 1 + self.actions.n_noise
+
     def decide(self, observation: Float[Array, "n o"]) -> Decision:
         """Return p(m|x) and p(a|x,m) for n observations."""
         return jax.vmap(self.hierarchy)(self.observations(observation))
@@ -78,20 +82,10 @@ class Policy(eqx.Module):
         uniform: Float[Array, "n k"],
         deterministic: Bool[Array, ""] | bool = False,
     ) -> tuple[PolicyState, HierarchicalAction]:
-        """Select experts and actions.
+        """Select experts and actions, the most probable ones if `deterministic`.
 
-        Parameters
-        ----------
-        observation
-            One for each environment.
-        starts
-            Where an episode begins.
-        state
-            Which expert acted last.
-        uniform
-            `n_noise` uniform numbers for each environment.
-        deterministic
-            Whether to take the most probable expert and its most probable action.
+        `starts` tells where an episode begins; `uniform` has `n_noise` numbers for each
+        environment.
         """
         decision = self.decide(observation)
         (selection,) = decision.selections
@@ -108,11 +102,6 @@ class Policy(eqx.Module):
             expert, selected, sample.action, selection.log_prob(expert), sample.log_prob
         )
         return PolicyState(expert, jnp.where(selected, 1, state.steps_held + 1)), action
-
-
-def n_noise(actions: Actions) -> int:
-    """Return how many uniform numbers one decision needs: for the expert, and for its action."""
-    return 1 + actions.n_noise
 
 
 def sample_action(

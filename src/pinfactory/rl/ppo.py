@@ -18,7 +18,7 @@ from .optimise import gradient_step, random_minibatches
 from .policy import HierarchicalAction, select_answers
 from .rollout import EpisodeStatistics, Trajectory
 from .state import AgentState, Visited
-from .values import Critics, compute_advantages, discounted_sums
+from .values import Critics, compute_advantages, discounted_sums, normalise_advantages
 
 
 class Info(NamedTuple):
@@ -63,31 +63,15 @@ class PPOBatch(eqx.Module):
 
 
 class PPO(eqx.Module):
-    """Learns from a trajectory.
+    """Learns from a trajectory; settings are those of `SpecialistAgent`.
 
-    Attributes
-    ----------
-    critic
-        `"shared"`: one value of the full free energy, costs of both stages included, for
-        selector and experts. `"paper"`: a critic for the selector and one for each expert, which
-        bootstraps from its own value as if the expert acted for ever, both on the experts' free
-        energy. `"printed"`: the same, but the selector's advantage is that of the expert who acted,
-        Ā(x, m) = E[A_m(x, a)], as the paper prints it.
-    clipped
-        Whether to use PPO's clipped ratios and generalised advantages, or the plain policy gradient
-        of the paper with one-step advantages, whose critics regress the sum of all that follows.
-    sampled
-        Whether information is charged as log-ratios of the sampled expert and action, as the paper
-        does, or as their expectation, a KL divergence.
-    units
-        `"return"`: rewards in standard deviations of the return, information at (1 − γ)/β.
-        `"reward"`: rewards as they are, information at 1/β.
-    normalise
-        Whether observations and advantages are normalised.
-    optimiser
-        An Optax transformation of the gradient, without the learning rate.
-    n_epochs, batch_size
-        How often every step is learned from, and how many at once.
+    With `critic="shared"` the one value is that of the full free energy, costs of both stages
+    included. Otherwise the critic of each expert bootstraps from its own value as if the expert
+    acted for ever, and all are of the experts' free energy; with `"printed"` the selector's
+    advantage is that of the expert who acted, Ā(x, m) = E[A_m(x, a)]. `clipped` and `sampled` are
+    `update="clipped"` and `expectation="sampled"`. Critics of the plain update regress the sum of
+    all that follows. `optimiser` is an Optax transformation of the gradient, without the learning
+    rate.
     """
 
     critic: str = eqx.field(static=True)
@@ -221,14 +205,8 @@ class PPO(eqx.Module):
         """Return the unit of rewards."""
         if self.units == "reward":
             return ReturnScaling(state.scale, jnp.ones(()), jnp.ones(()), state.discounted)
-        return scale_returns(
-            state.scale,
-            trajectory.reward,
-            trajectory.done,
-            state.discounted,
-            state.hyper.gamma,
-            trajectory.weight,
-        )
+        reward, done, weight = trajectory.reward, trajectory.done, trajectory.weight
+        return scale_returns(state.scale, reward, done, state.discounted, state.hyper.gamma, weight)
 
     def _advantages(
         self,
@@ -295,16 +273,6 @@ class PPO(eqx.Module):
             jnp.zeros(()),
             finished,
         )
-
-
-def normalise_advantages(
-    advantage: Float[Array, "b l"], share: Float[Array, " b"]
-) -> tuple[Float[Array, "b l"], Float[Array, " l"]]:
-    """Return advantages of mean zero and deviation one, and the factor they were multiplied by."""
-    centre = jnp.sum(share[:, None] * advantage, axis=0)
-    deviation = jnp.sqrt(jnp.sum(share[:, None] * (advantage - centre) ** 2, axis=0))
-    unit = 1.0 / (deviation + 1e-8)
-    return unit * (advantage - centre), unit
 
 
 def clipped_surrogate(

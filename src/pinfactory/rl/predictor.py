@@ -13,7 +13,7 @@ from jaxtyping import Array, ArrayLike, Float
 from pinfactory.core.compiling import bounded, with_library_settings
 
 from .actions import Actions
-from .policy import HierarchicalAction, Policy, PolicyState, n_noise
+from .policy import HierarchicalAction, Policy, PolicyState
 from .state import AgentState
 
 
@@ -24,7 +24,7 @@ class Predictor:
     hold: int
     state_: AgentState
     # Shape of an observation, and the actions.
-    _kind: tuple[tuple[int, ...], Actions]
+    _spaces: tuple[tuple[int, ...], Actions]
     _random: np.random.Generator
 
     @with_library_settings
@@ -66,7 +66,7 @@ class Predictor:
             rows,
             starts,
             held,
-            host_uniforms(self._random, (n, n_noise(policy.actions))),
+            host_uniforms(self._random, (n, policy.n_noise)),
             np.asarray(deterministic),
         )
         actions = np.asarray(action)
@@ -89,7 +89,7 @@ class Predictor:
         return np.asarray(_log_density(self.state_.policy, rows, actions))
 
     def _rows(self, observation: Any) -> tuple[Array, bool]:
-        rows, single = observation_rows(observation, self._kind[0])
+        rows, single = observation_rows(observation, self._spaces[0])
         return jax.device_put(rows), single
 
 

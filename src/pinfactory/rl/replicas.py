@@ -1,6 +1,5 @@
 """Several agents that differ in seeds or settings."""
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -66,8 +65,8 @@ def train_agents(
     list of SpecialistAgent
         Seed by seed for the first entry of the grid, then for the next.
     """
-    default = inspect.signature(SpecialistAgent).parameters["n_experts"].default
-    sizes = [each.get("n_experts", settings.get("n_experts", default)) for each in grid]
+    n_experts = settings.get("n_experts", SpecialistAgent.n_experts)
+    sizes = [each.get("n_experts", n_experts) for each in grid]
     shared = {"capacity": max(sizes)} | settings
     chosen = [{**shared, **changes, "seed": seed} for changes in grid for seed in seeds]
     training = partial(

@@ -124,14 +124,8 @@ class RolloutState(eqx.Module):
 class Trajectory(eqx.Module):
     """What happened in a step of n environments, or in t of them.
 
-    Attributes
-    ----------
-    observation, next_observation
-        Before and after the step; the latter before any reset.
-    decision
-        What the policy returned, such as a `HierarchicalAction`.
-    weight
-        How much a step counts: one, or zero for a step that only reset an environment.
+    `decision` is what the policy returned, such as a `HierarchicalAction`, and `next_observation`
+    what a step led to, before any reset. A step that only reset an environment has no weight.
     """
 
     observation: Float[AnyArray, "*t n o"]
@@ -154,23 +148,9 @@ def rollout(
 ) -> tuple[RolloutState, Trajectory]:
     """Act for t steps in n environments; those whose episode ends start again.
 
-    Parameters
-    ----------
-    env
-        The environment.
-    key
-        Of the environments' own randomness.
-    params
-        Parameters of the environments, with a leading axis of n.
-    start
-        Where to start.
-    act
-        Decides for all environments, such as `Policy.act`.
-    to_env
-        Returns the actions of a decision as the environment takes them.
-    uniform
-        Uniform numbers for the decisions; all at once, because random numbers inside a loop take
-        long to compile.
+    `act` decides for all environments, such as `Policy.act`, and `to_env` returns the actions of a
+    decision as the environment takes them. `key` is of the environments' own randomness; `uniform`
+    has the numbers for all decisions, because random numbers inside a loop take long to compile.
     """
 
     def step(now: RolloutState, given: tuple[Array, Array]) -> tuple[RolloutState, Trajectory]:

@@ -17,14 +17,7 @@ from .values import Critics
 class Hyperparameters(eqx.Module):
     """Numbers that control learning, all of them traced.
 
-    Attributes
-    ----------
-    learning_rate, final_learning_rate
-        At `first_iteration` and `last_iteration`; linear in between.
-    gamma, gae_lambda
-        Discount γ and the λ of the advantages.
-    clip_range
-        How far a probability ratio to the policy that acted may be from one.
+    The learning rate is linear between its ends at `first_iteration` and `last_iteration`.
     """
 
     learning_rate: Float[Array, ""]
@@ -53,11 +46,8 @@ class Visited(eqx.Module):
     def start(cls, n: int, n_observation: int) -> "Visited":
         """Make room for n states."""
         reserve(n, n_observation)
-        return cls(
-            jax.device_put(np.zeros((n, n_observation), np.float32)),
-            jax.device_put(np.zeros(n, np.int32)),
-            jax.device_put(np.zeros(n, bool)),
-        )
+        observation = np.zeros((n, n_observation), np.float32)
+        return cls(*jax.device_put((observation, np.zeros(n, np.int32), np.zeros(n, bool))))
 
 
 class AgentState(eqx.Module):
@@ -87,11 +77,6 @@ class AgentState(eqx.Module):
         def resize(leaf: Array) -> Array:
             return jax.device_put(np.resize(np.asarray(leaf), (n_envs * n_steps, *leaf.shape[1:])))
 
-        return eqx.tree_at(
-            lambda s: (s.discounted, s.visited),
-            self,
-            (
-                jax.device_put(np.zeros(n_envs, np.float32)),
-                jax.tree.map(resize, self.visited),
-            ),
-        )
+        discounted = jax.device_put(np.zeros(n_envs, np.float32))
+        visited = jax.tree.map(resize, self.visited)
+        return eqx.tree_at(lambda s: (s.discounted, s.visited), self, (discounted, visited))

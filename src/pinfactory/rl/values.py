@@ -1,7 +1,7 @@
 """Value functions, and the advantages that are computed with them."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -9,6 +9,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from pinfactory.core.hierarchy import stack, take_expert
+
+from .policy import ActionSample
 
 
 class Critics(eqx.Module):
@@ -55,6 +57,15 @@ class Critics(eqx.Module):
         return eqx.tree_at(lambda c: c.head, self, head)
 
 
+class Experience(NamedTuple):
+    """Steps of one policy in each of n tasks, with what it and its critic learn from them."""
+
+    x: Float[Array, "t n o"]
+    sample: ActionSample
+    advantage: Float[Array, "t n"]
+    target: Float[Array, "t n *k"]
+
+
 def compute_advantages(
     utility: Float[Array, "t n *k"],
     value: Float[Array, "t n *k"],
@@ -68,21 +79,10 @@ def compute_advantages(
 
         δ_t = u_t + γ V(x_{t+1}) − V(x_t),    A_t = δ_t + γ λ A_{t+1}
 
-    With λ = 0 these are the advantages of Section 3.3. An episode that terminated has no future;
-    one that was truncated has the value of the state in which it was. Further axes are values of
-    several critics, or parts of one.
-
-    Parameters
-    ----------
-    utility
-        Reward minus the cost of information.
-    value, next_value
-        The critic's values of the state before the step, and of the state it led to, *before* any
-        reset.
-    terminated, done
-        Whether the episode ended by itself, and whether it ended at all.
-    gamma, gae_lambda
-        γ and λ.
+    With λ = 0 these are the advantages of Section 3.3. The utility u is reward minus the cost of
+    information; `next_value` is that of the state a step led to, *before* any reset. An episode
+    that terminated has no future; one that was truncated, `done` only, has the value of the state
+    in which it was. Further axes are values of several critics, or parts of one.
     """
 
     def fitting(mask: Array) -> Array:
@@ -116,3 +116,13 @@ def discounted_sums(
     return compute_advantages(
         utility, jnp.zeros_like(utility), beyond, terminated, cut, gamma, jnp.ones(())
     )
+
+
+def normalise_advantages(
+    advantage: Float[Array, "b l"], share: Float[Array, " b"]
+) -> tuple[Float[Array, "b l"], Float[Array, " l"]]:
+    """Return advantages of mean zero and deviation one, and the factor they were multiplied by."""
+    centre = jnp.sum(share[:, None] * advantage, axis=0)
+    deviation = jnp.sqrt(jnp.sum(share[:, None] * (advantage - centre) ** 2, axis=0))
+    unit = 1.0 / (deviation + 1e-8)
+    return unit * (advantage - centre), unit

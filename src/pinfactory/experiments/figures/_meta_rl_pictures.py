@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from pinfactory.experiments.experiment import Results
 from pinfactory.experiments.style import GREY, PALETTE, headline, new_figure, over_seeds, tidy
-from pinfactory.plotting import expert_colours
+from pinfactory.rl.meta.display import draw_shares
 
 # Parameters of tasks whose experts are shown.
 SHOWN = ("control_sign", "gravity", "gear")
@@ -31,7 +31,11 @@ def draw_agents(results: Results) -> Figure:
     for axes, (name, partition) in zip(
         bottom.subplots(1, len(SHOWN), sharey=True), shown["partition"].items(), strict=True
     ):
-        _draw_partition(axes, name, partition)
+        draw_shares(axes, name, partition["middle"], np.array(partition["shares"]))
+        if name == SHOWN[0]:
+            axes.set_ylabel("p(expert | parameter)", color=GREY)
+    if shown["n_experts"] <= 8:
+        axes.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     bottom.suptitle(
         f"Who takes which tasks, with {shown['n_experts']} experts (first seed)",
         x=0.01, ha="left", fontsize=13, fontweight="bold",
@@ -118,41 +122,21 @@ def _draw_information(axes: Axes, agents: Mapping[int, list[Mapping[str, Any]]])
     tidy(axes)
 
 
-def _draw_partition(axes: Axes, name: str, partition: Mapping[str, Any]) -> None:
-    shares = np.array(partition["shares"])
-    bottom = np.zeros(len(shares))
-    for expert, colour in enumerate(expert_colours(shares.shape[1])):
-        axes.bar(
-            range(len(shares)), shares[:, expert], 0.95, bottom=bottom, color=colour,
-            label=f"expert {expert}",
-        )  # fmt: skip
-        bottom = bottom + shares[:, expert]
-    # Every second label, so that none touches the next.
-    shown = range(0, len(shares), 1 if len(shares) <= 4 else 2)
-    axes.set_xticks(shown, [f"{partition['middle'][place]:.3g}" for place in shown])
-    axes.set(xlabel=name.replace("_", " "), ylim=(0, 1))
-    if name == SHOWN[0]:
-        axes.set_ylabel("p(expert | parameter)", color=GREY)
-    if name == SHOWN[-1] and shares.shape[1] <= 8:
-        axes.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    tidy(axes)
-
-
 def agents_of(results: Results) -> dict[int, list[Mapping[str, Any]]]:
     """Return the trainings of agents by their number of experts."""
-    found: dict[int, list[Mapping[str, Any]]] = {}
-    for piece in results.values():
-        if "n_experts" in piece:
-            found.setdefault(piece["n_experts"], []).append(piece)
-    return dict(sorted(found.items()))
+    return dict(sorted(_grouped(results, "n_experts").items()))
 
 
 def baselines_of(results: Results) -> dict[str, list[Mapping[str, Any]]]:
     """Return the trainings of baselines by name."""
-    found: dict[str, list[Mapping[str, Any]]] = {}
+    return _grouped(results, "baseline")
+
+
+def _grouped(results: Results, key: str) -> dict[Any, list[Mapping[str, Any]]]:
+    found: dict[Any, list[Mapping[str, Any]]] = {}
     for piece in results.values():
-        if "baseline" in piece:
-            found.setdefault(piece["baseline"], []).append(piece)
+        if key in piece:
+            found.setdefault(piece[key], []).append(piece)
     return found
 
 

@@ -19,7 +19,7 @@ from pinfactory.rl.meta import (
     double_pendulum_new_tasks,
     double_pendulum_tasks,
 )
-from pinfactory.rl.meta.evaluate import group_values
+from pinfactory.rl.meta.display import task_shares
 
 from ._meta_rl_pictures import SHOWN, agents_of, baselines_of, draw_agents, mean_of
 
@@ -95,56 +95,32 @@ class Settings(Presets):
 def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
     """Return one piece for each training."""
     own = without(settings, "method", "seeds", "baselines")
-    ours, literal = (
+    ours, theirs = (
         {
-            f"{n} experts, seed {seed}": partial(_agent, own, n, seed, make)
+            f"{n} experts, seed {seed}": partial(_agent, own, n, seed, literal)
             for seed in range(settings.seeds)
             for n in settings.n_experts
         }
-        for make in (_ours, _literal)
+        for literal in (False, True)
     )
     baselines = {
         f"{name}, seed {seed}": partial(_baseline, without(own, "n_experts"), name, seed)
         for seed in range(settings.seeds)
         for name in settings.baselines
     }
-    return choose_pieces(settings.method, ours | baselines, literal)
+    return choose_pieces(settings.method, ours | baselines, theirs)
 
 
-def _ours(settings: Settings, n_experts: int, seed: int) -> tuple[MetaSpecialistAgent, int]:
-    """Return our agent, and how many iterations it learns."""
-    agent = MetaSpecialistAgent(
-        settings.families[0],
-        n_experts,
-        n_tasks=settings.n_tasks,
-        n_steps=settings.n_steps,
-        capacity=max(settings.n_experts),
-        seed=seed,
-    )
-    return agent, settings.iterations
-
-
-def _literal(settings: Settings, n_experts: int, seed: int) -> tuple[MetaSpecialistAgent, int]:
-    """Return the paper's agent, which plays whole episodes, and iterations of as many steps."""
-    agent = paper.meta_agent(
-        settings.families[0],
-        n_experts,
-        n_tasks=settings.n_tasks,
-        n_steps=settings.max_steps,
-        seed=seed,
-    )
-    return agent, max(1, settings.iterations * settings.n_steps // settings.max_steps)
-
-
-def _agent(
-    settings: Settings,
-    n_experts: int,
-    seed: int,
-    make: Callable[..., tuple[MetaSpecialistAgent, int]],
-) -> dict[str, Any]:
-    """Train an agent, and judge it on T, and on T′ before and after more updates."""
+def _agent(settings: Settings, n_experts: int, seed: int, literal: bool) -> dict[str, Any]:
+    """Train our agent or the paper's; judge it on T, and on T′ before and after more updates."""
     old, new = settings.families
-    agent, iterations = make(settings, n_experts, seed)
+    shared: dict[str, Any] = {"n_tasks": settings.n_tasks, "seed": seed}
+    if literal:  # it plays whole episodes, and takes as many steps in all
+        agent = paper.meta_agent(old, n_experts, n_steps=settings.max_steps, **shared)
+        iterations = max(1, settings.iterations * settings.n_steps // settings.max_steps)
+    else:
+        shared |= {"n_steps": settings.n_steps, "capacity": max(settings.n_experts)}
+        agent, iterations = MetaSpecialistAgent(old, n_experts, **shared), settings.iterations
     agent.learn(iterations, report_every=max(1, min(20, iterations // 5)))
     judged = {
         "T": agent.evaluate(old, n_tasks=settings.n_judged, seed=0),
@@ -157,14 +133,8 @@ def _agent(
     responsibilities, tasks = judged["T"].responsibilities, judged["T"].tasks
     partition = {}
     for name in SHOWN:
-        group = group_values(tasks[name], 8)
-        partition[name] = {
-            "middle": [float(np.median(tasks[name][group == g])) for g in np.unique(group)],
-            "shares": [
-                responsibilities[group == g].mean(axis=0).round(4).tolist()
-                for g in np.unique(group)
-            ],
-        }
+        middles, shares = task_shares(tasks[name], responsibilities)
+        partition[name] = {"middle": middles, "shares": shares.round(4).tolist()}
     per_iteration = agent.num_timesteps // iterations
     return {
         "n_experts": n_experts,

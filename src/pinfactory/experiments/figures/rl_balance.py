@@ -114,27 +114,16 @@ def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
 
 
 def _learn(settings: Settings, kind: str, seed: int, how: Mapping[str, Any]) -> dict[str, Any]:
-    _, curves = train(
-        ID,
-        settings.total,
-        reports=settings.reports,
-        n_episodes=settings.n_episodes,
-        n_judged=settings.n_judged,
-        seed=seed,
-        **how,
-    )
+    _, curves = train(ID, settings.total, seed=seed, **_episodes(settings), **how)
     return {**curves, "kind": kind}
 
 
 def _trpo(settings: Settings, seed: int) -> dict[str, Any]:
-    curves = train_trpo(
-        settings.total,
-        seed,
-        reports=settings.reports,
-        n_episodes=settings.n_episodes,
-        n_judged=settings.n_judged,
-    )
-    return {**curves, "kind": TRPO}
+    return {**train_trpo(settings.total, seed, **_episodes(settings)), "kind": TRPO}
+
+
+def _episodes(settings: Settings) -> dict[str, int]:
+    return {name: getattr(settings, name) for name in ("reports", "n_episodes", "n_judged")}
 
 
 def _groups(results: Results) -> dict[str, list[Any]]:
@@ -181,32 +170,26 @@ def draw(results: Results) -> Figure:
     shown_of = over_seeds("median and range", max(map(len, groups.values())))
     figure = new_figure(15.0, 8.6)
     top, bottom = figure.subplots(2, 3)
-    for axes, name, title in (
-        (top[0], "deterministic", "Return, deterministic"),
-        (top[1], "stochastic", "Return, stochastic"),
+    for axes, name, title, unit in (
+        (top[0], "deterministic", "Return, deterministic", "return"),
+        (top[1], "stochastic", "Return, stochastic", "return"),
+        (top[2], "selector_bits", "I(S;M), the selector", "bits"),
+        (bottom[0], "expert_bits", "I(S;A|M), the experts", "bits"),
     ):
         for colour, (kind, found) in zip(PALETTE, groups.items(), strict=False):
-            draw_curves(axes, found, name, colour, kind)
-        axes.axhline(SOLVED, color=GREY, lw=1.0, ls=":")
-        label_steps(axes)
-        axes.set(ylabel="return")
-        headline(axes, title, f"{shown_of}; dotted: 9,300 of 9,360")
-        tidy(axes)
-    top[0].legend(frameon=False)
-    if TRPO not in groups:
-        why = "sb3-contrib is not installed" if _missing(results) else "not run in this preset"
-        top[1].text(0.98, 0.03, f"TRPO: {why}", ha="right", color=GREY, transform=top[1].transAxes)
-    for axes, name, title in (
-        (top[2], "selector_bits", "I(S;M), the selector"),
-        (bottom[0], "expert_bits", "I(S;A|M), the experts"),
-    ):
-        for colour, (kind, found) in zip(PALETTE, groups.items(), strict=False):
-            if kind != TRPO:
+            if name in found[0]:  # TRPO has no bits
                 draw_curves(axes, found, name, colour, kind)
         label_steps(axes)
-        axes.set(ylabel="bits")
-        headline(axes, title, shown_of)
+        axes.set(ylabel=unit)
+        headline(axes, title, shown_of if unit == "bits" else f"{shown_of}; dotted: 9,300 of 9,360")
         tidy(axes)
+    for axes in top[:2]:
+        axes.axhline(SOLVED, color=GREY, lw=1.0, ls=":")
+    top[0].legend(frameon=False)
+    if TRPO not in groups:
+        missing = any("missing" in piece for piece in results.values())
+        why = "sb3-contrib is not installed" if missing else "not run in this preset"
+        top[1].text(0.98, 0.03, f"TRPO: {why}", ha="right", color=GREY, transform=top[1].transAxes)
     top[2].axhline(np.log2(3.0), color=GREY, lw=1.0, ls=":")
     place = {"transform": top[2].get_yaxis_transform(), "va": "bottom", "fontsize": 9}
     top[2].text(0.02, np.log2(3.0), "log 3, as in the paper", color=GREY, **place)
@@ -215,10 +198,6 @@ def draw(results: Results) -> Figure:
     _draw_shares(bottom[1], shown)
     _draw_action_priors(bottom[2], shown)
     return figure
-
-
-def _missing(results: Results) -> bool:
-    return any("missing" in piece for piece in results.values())
 
 
 def _draw_shares(axes: Axes, piece: Mapping[str, Any]) -> None:

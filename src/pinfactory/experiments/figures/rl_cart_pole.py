@@ -108,15 +108,10 @@ def measures(results: Results) -> list[Measure]:
         perfect = [min(p[f"{when}_deterministic"], p[f"{when}_stochastic"]) >= 500 for p in found]
         share = float(np.mean(perfect))
         rows.append(Measure(f"share of seeds with a return of 500, {label}", share, target=target))
-    for name, label in (
-        ("final_deterministic", "return, deterministic"),
-        ("final_stochastic", "return, stochastic"),
-    ):
-        values = [p[name] for p in found]
-        rows.append(Measure.over(label, values))
+    for how in ("deterministic", "stochastic"):
+        rows.append(Measure.over(f"return, {how}", [p[f"final_{how}"] for p in found]))
     for name, label in (("selector_bits", "I(S;M)"), ("expert_bits", "I(S;A|M)")):
-        values = [p[name][-1] for p in found]
-        rows.append(Measure.over(label, values))
+        rows.append(Measure.over(label, [p[name][-1] for p in found]))
     cooled = [p for name, p in results.items() if name.endswith(COOLED)]
     for kind, of_kind in (("fixed", found), ("cooled", cooled)):
         if cooled:

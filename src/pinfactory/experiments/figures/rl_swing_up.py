@@ -146,18 +146,16 @@ def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
         for task, total in zip(settings.tasks, settings.steps, strict=True)
         for seed in range(settings.seeds)
     ]
-    ours: dict[str, Callable[[], Any]] = {
-        f"{task}, {kind}, seed {seed}": partial(_learn, own, task, total, kind, seed)
-        for task, total, seed in runs
-        for kind in settings.kinds
-        if kind in TASKS[task].kinds
-    }
-    literal = {
-        f"{task}, {kind}, seed {seed}": partial(_learn_literally, own, task, total, kind, seed)
-        for task, total, seed in runs
-        for kind in PAPER
-    }
-    return choose_pieces(settings.method, ours, literal)
+    ours, theirs = (
+        {
+            f"{task}, {kind}, seed {seed}": partial(_learn, own, task, total, kind, seed, literal)
+            for task, total, seed in runs
+            for kind in (PAPER if literal else settings.kinds)
+            if literal or kind in TASKS[task].kinds
+        }
+        for literal in (False, True)
+    )
+    return choose_pieces(settings.method, ours, theirs)
 
 
 def learn(
@@ -172,21 +170,16 @@ def learn(
     )
 
 
-def _learn(settings: Settings, name: str, total: int, kind: str, seed: int) -> dict[str, Any]:
-    return _found(name, kind, *learn(name, kind, seed, total, settings.reports, TASKS[name].phases))
-
-
-def _learn_literally(
-    settings: Settings, name: str, total: int, kind: str, seed: int
+def _learn(
+    settings: Settings, name: str, total: int, kind: str, seed: int, literal: bool
 ) -> dict[str, Any]:
-    how: dict[str, Any] = {"make": paper.agent, "seed": seed, **PAPER[kind]}
-    env = TASKS[name].env()
-    return _found(name, kind, *train(env, total, reports=settings.reports, **how))
-
-
-def _found(name: str, kind: str, agent: SpecialistAgent, curves: dict[str, Any]) -> dict[str, Any]:
     """Return curves, and who acts where."""
-    task = TASKS[name]
+    task, reports = TASKS[name], settings.reports
+    if literal:
+        how: dict[str, Any] = {"make": paper.agent, "seed": seed, **PAPER[kind]}
+        agent, curves = train(task.env(), total, reports=reports, **how)
+    else:
+        agent, curves = learn(name, kind, seed, total, reports, task.phases)
     states = np.asarray(agent.state_.visited.observation)[::2]
     responsible = agent.responsibilities(states)
     across, along, up = task.view(states)
@@ -207,23 +200,13 @@ def measures(results: Results) -> list[Measure]:
     """Return shares of seeds that solve a task, and returns."""
     rows = []
     for (name, kind), found in _groups(results).items():
-        solved = [_solved(piece) for piece in found]
-        target = None
-        if kind not in (ONE, NETWORK):
-            target = {"pendulum": 1.0, "cart-pole": 0.9}.get(name)
-        rows.append(
-            Measure(
-                f"share of seeds that solve it, {name}, {kind}",
-                float(np.mean(solved)),
-                target=target,
-            )
-        )
-        for key, label in (
-            ("final_deterministic", "deterministic"),
-            ("final_stochastic", "stochastic"),
-        ):
-            values = [piece[key] for piece in found]
-            rows.append(Measure.over(f"return, {label}, {name}, {kind}", values))
+        solved = float(np.mean([_solved(piece) for piece in found]))
+        targets = {} if kind in (ONE, NETWORK) else {"pendulum": 1.0, "cart-pole": 0.9}
+        label = f"share of seeds that solve it, {name}, {kind}"
+        rows.append(Measure(label, solved, target=targets.get(name)))
+        for how in ("deterministic", "stochastic"):
+            values = [piece[f"final_{how}"] for piece in found]
+            rows.append(Measure.over(f"return, {how}, {name}, {kind}", values))
         used = [piece["effective_experts"] for piece in found]
         rows.append(Measure(f"effective experts, {name}, {kind}", float(np.mean(used))))
     return rows

@@ -8,8 +8,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from ._drawing import draw_cart
 from ._env import UNBOUNDED, Box, Discrete, Env, State, Transition, parameter
-from ._integrator import Angles, Scalar, angles, simulate
-from ._rail import Rail, RailEnv, rail_force
+from ._rail import Angles, Rail, RailEnv, Scalar, angles, rail_force, simulate
 
 
 class CartPoleBody(eqx.Module):

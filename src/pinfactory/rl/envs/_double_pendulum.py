@@ -12,8 +12,7 @@ from jaxtyping import Array, Bool, Float, Key
 from ._double_pendulum_body import DoublePendulumBody, move, tip
 from ._drawing import draw_cart
 from ._env import UNBOUNDED, Box, State, Transition, parameter
-from ._integrator import Motion
-from ._rail import RailEnv
+from ._rail import Motion, RailEnv
 
 Params = TypeVar("Params", bound=Any)
 
@@ -88,7 +87,7 @@ class _DoublePendulumEnv(RailEnv[Params]):
     velocity_limit: eqx.AbstractClassVar[float]
 
     @abstractmethod
-    def judge(
+    def outcome(
         self, motion: Motion, control: Float[Array, ""], params: Params
     ) -> tuple[Float[Array, ""], Bool[Array, ""], Bool[Array, ""] | bool]:
         """Return the reward of a step, and whether it terminates or truncates the episode."""
@@ -113,7 +112,7 @@ class _DoublePendulumEnv(RailEnv[Params]):
     ) -> tuple[State, Transition]:
         control = jnp.clip(action[0], -1.0, 1.0)
         motion = move(state.position, state.velocity, control, params, self.frame_skip)
-        reward, terminated, truncated = self.judge(motion, control, params)
+        reward, terminated, truncated = self.outcome(motion, control, params)
         steps = state.steps + 1
         transition = Transition(
             self._observe(motion), reward, terminated, truncated | self.out_of_time(steps)
@@ -162,7 +161,7 @@ class DoublePendulum(_DoublePendulumEnv[DoublePendulumParams]):
     def default_params(self) -> DoublePendulumParams:
         return DoublePendulumParams()
 
-    def judge(
+    def outcome(
         self, motion: Motion, control: Float[Array, ""], params: DoublePendulumParams
     ) -> tuple[Float[Array, ""], Bool[Array, ""], bool]:
         # MuJoCo places the tip by the last Runge–Kutta stage.
@@ -199,7 +198,7 @@ class DoublePendulumSwingUp(_DoublePendulumEnv[DoublePendulumSwingUpParams]):
     def default_params(self) -> DoublePendulumSwingUpParams:
         return DoublePendulumSwingUpParams()
 
-    def judge(
+    def outcome(
         self, motion: Motion, control: Float[Array, ""], params: DoublePendulumSwingUpParams
     ) -> tuple[Float[Array, ""], Bool[Array, ""], Bool[Array, ""]]:
         _, height = tip(motion.position, params)
@@ -210,8 +209,8 @@ class DoublePendulumSwingUp(_DoublePendulumEnv[DoublePendulumSwingUpParams]):
             - params.position_cost * motion.position[0] ** 2
             - params.control_cost * control**2
         )
-        wild = jnp.max(jnp.abs(motion.velocity[1:])) > params.max_spin
-        return reward, height <= params.fall_height, wild
+        too_fast = jnp.max(jnp.abs(motion.velocity[1:])) > params.max_spin
+        return reward, height <= params.fall_height, too_fast
 
 
 def _price(cost: Float[Array, " 2"], first: Array, second: Array) -> Array:

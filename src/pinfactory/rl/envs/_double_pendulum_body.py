@@ -6,8 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ._env import parameter
-from ._integrator import Accelerate, Angles, Motion, Scalar, angles, simulate
-from ._rail import Rail, rail_force
+from ._rail import Accelerate, Angles, Motion, Rail, Scalar, angles, rail_force, simulate
 
 
 def capsule(length: float, radius: float, density: float = 1000.0) -> tuple[float, float]:

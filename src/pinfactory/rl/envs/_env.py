@@ -160,17 +160,10 @@ def step_all(
 ) -> tuple[PyTree, Float[Array, "n o"], Transition]:
     """Step n environments and reset those whose episode ended.
 
-    States, actions and parameters have a leading axis of n.
-
-    Returns
-    -------
-    states
-        Where the next step starts; a fresh state where an episode ended.
-    observations
-        What the agent sees there.
-    transition
-        What the step led to. Its observation is the last one of the episode where one ended, so
-        that a critic can bootstrap from it when the end was a truncation.
+    States, actions and parameters have a leading axis of n. Returned are the states in which the
+    next step starts, what the agent sees there, and what the step led to: the observation of the
+    transition is the last one of the episode where one ended, so that a critic can bootstrap from
+    it when the end was a truncation.
     """
     step_key, reset_key = jax.random.split(key)
     step_keys = jax.random.split(step_key, actions.shape[0])

@@ -3,17 +3,15 @@
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from pinfactory.core.compiling import bounded, with_library_settings
 from pinfactory.core.hierarchy import take_expert
-from pinfactory.rl.envs import Env, replicate
 from pinfactory.rl.predictor import host_uniforms, observation_rows
 
-from .policy import MetaPolicy, probe_and_select
+from .policy import MetaPolicy
 
 if TYPE_CHECKING:
     import gymnasium
@@ -67,14 +65,8 @@ def finite_choice(responsibilities: Float[np.ndarray, "..."]) -> Float[np.ndarra
     return responsibilities
 
 
-def adapt_jax(policy: MetaPolicy, env: Env, params: Any, seed: int) -> np.ndarray:
-    """Probe an environment written in JAX; return p(m|τ)."""
-    _, selection = probe_and_select(env, jax.random.key(seed), replicate(params, 1), policy)
-    return np.asarray(selection.probs)[0]
-
-
-def adapt_gymnasium(policy: MetaPolicy, env: "gymnasium.Env", seed: int) -> np.ndarray:
-    """Reset a Gymnasium environment and probe it; it is left where the probe ends."""
+def probe_gymnasium(policy: MetaPolicy, env: "gymnasium.Env", seed: int) -> np.ndarray:
+    """Reset and probe a Gymnasium environment, left where the probe ends; return p(m|τ)."""
     observation, _ = env.reset(seed=seed)
     random = np.random.default_rng(seed)
     probe = policy.probe

@@ -17,9 +17,9 @@ from pinfactory.core.information import Information
 from pinfactory.core.training import Run
 from pinfactory.persistence import register
 from pinfactory.rl import envs
-from pinfactory.rl.base import BUDGETS, CAPACITY_AND_LOGS, TRAINING, HierarchicalAgent
+from pinfactory.rl.base import CAPACITY_AND_LOGS, RESOURCES, TRAINING, HierarchicalAgent
 
-from .adapted import AdaptedAgent, adapt_gymnasium, adapt_jax, finite_choice
+from .adapted import AdaptedAgent, finite_choice, probe_gymnasium
 from .build import build_state, is_plain
 from .evaluate import MetaEvaluation, draw_tasks, evaluation, measure_information
 from .families import DrawnTasks, TaskFamily, TaskStream, checked_family, identify
@@ -35,7 +35,7 @@ SELECTOR_STEPS = 16
 
 
 @register("MetaSpecialistAgent")
-@describe(budgets=BUDGETS, capacity_and_logs=CAPACITY_AND_LOGS)
+@describe(resources=RESOURCES, capacity_and_logs=CAPACITY_AND_LOGS)
 @dataclass(kw_only=True, eq=False, repr=False)
 class MetaSpecialistAgent(HierarchicalAgent):
     """A recurrent selector that probes a new task, and experts for the tasks there are.
@@ -58,10 +58,7 @@ class MetaSpecialistAgent(HierarchicalAgent):
         Widths of hidden layers, with relu in between.
     selector_units, selector_cell
         Hidden units of the selector and of its critic, and their kind, `"indrnn"` or `"gru"`.
-    beta_selector, beta_expert
-        β₁ and β₂: a number or a `pinfactory.Scheduled`, whose steps are gradient
-        steps of the selector or of the experts.
-    {budgets}
+    {resources}
     learning_rate, critic_learning_rate, selector_learning_rate
         Of Adam, for the experts, all critics, and the selector; each falls to a fiftieth. The
         paper has 1e-4 for actors and 1e-3 for critics.
@@ -225,10 +222,10 @@ class MetaSpecialistAgent(HierarchicalAgent):
         policy = self.state_.policy
         if isinstance(env, envs.Env):
             params = env.default_params() if params is None else params
-            responsibilities = adapt_jax(policy, env, params, seed)
+            (responsibilities,) = self._probe(env, envs.replicate(params, 1), seed)
         else:
-            responsibilities = adapt_gymnasium(policy, env, seed)
-        return AdaptedAgent(policy, responsibilities[: self.n_experts], seed)
+            responsibilities = probe_gymnasium(policy, env, seed)[: self.n_experts]
+        return AdaptedAgent(policy, responsibilities, seed)
 
     @with_library_settings
     def evaluate(
@@ -275,9 +272,11 @@ class MetaSpecialistAgent(HierarchicalAgent):
         seed
             Of the probe.
         """
-        key = jax.random.key(seed)
-        _, selection = probe_and_select(self.family.env, key, tasks, self.state_.policy)
-        return finite_choice(np.asarray(selection.probs)[:, : self.n_experts])
+        return finite_choice(self._probe(self.family.env, tasks, seed))
+
+    def _probe(self, env: envs.Env, tasks: PyTree, seed: int) -> Float[np.ndarray, "n m"]:
+        _, selection = probe_and_select(env, jax.random.key(seed), tasks, self.state_.policy)
+        return np.asarray(selection.probs)[:, : self.n_experts]
 
     def _measured_information(self) -> Information:
         if self._information is None:
@@ -288,14 +287,12 @@ class MetaSpecialistAgent(HierarchicalAgent):
         return self._information
 
     @with_library_settings
-    def copy(
-        self, family: TaskFamily | None = None, state: MetaAgentState | None = None
-    ) -> "MetaSpecialistAgent":
-        """Return an agent with the same settings and state, or with another family or state."""
+    def copy(self, family: TaskFamily | None = None) -> "MetaSpecialistAgent":
+        """Return an agent with the same settings and state, for this family or another."""
         changes: dict[str, Any] = {"tensorboard_log": None, "verbose": False}
-        changes |= {} if family is None else {"family": family}
+        changes["family"] = self.family if family is None else family
         other = type(self)(**self.get_params(deep=False) | changes)
-        other._initial = self.state_ if state is None else state
+        other._initial = self.state_
         return other
 
     # --------------------------------------------------------------------------------- private

@@ -106,21 +106,34 @@ class TaskPartitionDisplay:
         return self
 
     def _panel(self, ax: "Axes", name: str, values: np.ndarray) -> None:
-        group = group_values(values, 8)
-        shares = np.stack(
-            [self.responsibilities[group == g].mean(axis=0) for g in range(group.max() + 1)]
-        )
-        bottom = np.zeros(len(shares))
-        for expert, colour in enumerate(expert_colours(shares.shape[1])):
-            ax.bar(
-                range(len(shares)), shares[:, expert], 0.96, bottom=bottom, color=colour,
-                label=f"expert {expert}",
-            )  # fmt: skip
-            bottom = bottom + shares[:, expert]
-        middles = [float(np.median(values[group == g])) for g in range(len(shares))]
-        shown = range(len(shares)) if len(shares) <= 4 else (0, len(shares) // 2, len(shares) - 1)
-        ax.set_xticks(list(shown), [f"{middles[g]:.3g}" for g in shown])
-        ax.set(ylim=(0.0, 1.0), xlabel=name.replace("_", " "))
+        draw_shares(ax, name, *task_shares(values, self.responsibilities))
         bits = information_about(group_values(values), self.responsibilities)
         ax.set_title(f"{bits:.2f} bit", loc="left", fontsize=10, color=GREY)
-        tidy(ax)
+
+
+def task_shares(
+    values: Float[np.ndarray, " n"], responsibilities: Float[np.ndarray, "n m"]
+) -> tuple[list[float], Float[np.ndarray, "g m"]]:
+    """Return medians and p(m | group) of at most eight groups of tasks by a parameter's values."""
+    group = group_values(values, 8)
+    members = [group == g for g in range(group.max() + 1)]
+    middles = [float(np.median(values[mine])) for mine in members]
+    return middles, np.stack([responsibilities[mine].mean(axis=0) for mine in members])
+
+
+def draw_shares(
+    ax: "Axes", name: str, middles: Sequence[float], shares: Float[np.ndarray, "g m"]
+) -> None:
+    """Draw p(m | parameter) as stacked bars, one for each group of tasks."""
+    bottom = np.zeros(len(shares))
+    for expert, colour in enumerate(expert_colours(shares.shape[1])):
+        ax.bar(
+            range(len(shares)), shares[:, expert], 0.96, bottom=bottom, color=colour,
+            label=f"expert {expert}",
+        )  # fmt: skip
+        bottom = bottom + shares[:, expert]
+    # Few labels of many, so that none touches the next.
+    shown = range(len(shares)) if len(shares) <= 4 else (0, len(shares) // 2, len(shares) - 1)
+    ax.set_xticks(list(shown), [f"{middles[g]:.3g}" for g in shown])
+    ax.set(ylim=(0.0, 1.0), xlabel=name.replace("_", " "))
+    tidy(ax)

@@ -43,16 +43,8 @@ class TaskEpisodes(NamedTuple):
 class MetaEvaluation:
     """One deterministic and one stochastic episode in each of n tasks, with the same probe.
 
-    Attributes
-    ----------
-    episodes
-        Returns and lengths of both kinds, the steps of the probe included.
-    experts
-        The most probable expert in every task.
-    responsibilities
-        p(m|τ).
-    tasks
-        What tells the tasks apart, by name.
+    Steps of the probe count in returns and lengths. `experts` are the most probable ones,
+    `responsibilities` p(m|τ), and `tasks` what tells the tasks apart, by name.
     """
 
     episodes: Evaluation

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Shaped
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from pinfactory.core.families import Categorical
 from pinfactory.core.hierarchy import take_expert
@@ -14,11 +14,10 @@ from pinfactory.rl.envs import Env
 from pinfactory.rl.normalise import ReturnScaling, scale_returns
 from pinfactory.rl.optimise import gradient_steps, random_minibatches, update_resource
 from pinfactory.rl.rollout import RolloutState, Trajectory, rollout, uniforms
-from pinfactory.rl.values import compute_advantages
+from pinfactory.rl.values import Experience, compute_advantages
 
 from .growth import split_experts
 from .losses import (
-    ExpertBatch,
     expert_loss,
     optimiser_of,
     selector_gradient_loss,
@@ -67,7 +66,7 @@ class Info(NamedTuple):
 class Outcome(NamedTuple):
     """What n tasks gave: steps to learn from, free energy and nats per task, utility per step."""
 
-    batch: ExpertBatch
+    batch: Experience
     free_energy: Float[Array, "n k"]
     cost: Float[Array, " n"]
     utility: Float[Array, "t n"]
@@ -85,19 +84,9 @@ class FamilyLearner(eqx.Module):
     and through it the selector. No task serves both. Once experts grow in number the selector stays
     as it is, and experts learn from all 2n tasks.
 
-    Attributes
-    ----------
-    n_steps
-        Steps in every task in an iteration.
-    n_epochs, steps_per_batch
-        How often experts learn from every step, and how many steps of each task at once.
-    selector_steps, selector_batch
-        Gradient steps of the selector in every iteration, and the tasks that each one sees.
-    plain
-        Whether to learn as Algorithm 2 is printed: raw rewards and β, log-ratios of what was
-        sampled, policy gradients with one-step advantages and with the whole sum for the selector,
-        from the tasks of the iteration alone, constant rates, nothing normalised or clipped, and no
-        expert tried but those the selector chose.
+    Experts learn `n_epochs` times from every step, from `steps_per_batch` of each task at once; the
+    selector takes `selector_steps` gradient steps in an iteration, on `selector_batch` tasks each.
+    If `plain`, both learn as Algorithm 2 is printed (see `update` of `MetaSpecialistAgent`).
     """
 
     env: Env
@@ -133,8 +122,11 @@ class FamilyLearner(eqx.Module):
             refill, (probed.environments, tasks), (slots.environments, slots.tasks)
         )
         expert = refill(chosen, slots.expert)
+        # The experts' tasks, followed by the selector's.
         all_environments, all_tasks = jax.tree.map(
-            self._concat_tasks, (environments, slot_tasks), (probed.environments, tasks)
+            lambda own, new: jnp.concatenate([own, new[n:]]),
+            (environments, slot_tasks),
+            (probed.environments, tasks),
         )
         all_experts = jnp.concatenate([expert, tried])
         environments, trajectory = self._act(
@@ -142,17 +134,16 @@ class FamilyLearner(eqx.Module):
         )
         agent = eqx.tree_at(lambda a: a.policy, agent, policy)
         agent, outcome = self._prepare(agent, trajectory, all_experts)
-        agent = self._remember(agent, probed.transitions, tried, outcome)
+        new = SelectorReplay(
+            probed.transitions[n:], tried, outcome.free_energy[n:], outcome.cost[n:]
+        )
+        agent = eqx.tree_at(lambda a: a.replay, agent, agent.replay.add(new, agent.iteration))
         agent, nats = self._learn(
             keys[4], agent, outcome.batch, all_experts, selection, selector_fixed
         )
         slots = self._next_slots(agent, slots, environments, slot_tasks, expert, trajectory)
         info = self._info(slots, outcome, selection, nats)
         return (agent, slots), info
-
-    def _concat_tasks(self, experts: Array, all_tasks: Array) -> Array:
-        """Return the experts' tasks followed by the selector's."""
-        return jnp.concatenate([experts, all_tasks[self.n_tasks :]])
 
     def _act(
         self,
@@ -205,7 +196,7 @@ class FamilyLearner(eqx.Module):
             agent = eqx.tree_at(lambda a: a.policy.observations, agent, seen)
         agent = eqx.tree_at(lambda a: a.scale, agent, scaling.scale)
         target = to_end if self.plain else value + advantage
-        batch = ExpertBatch(x, sample, jnp.sum(advantage, axis=-1), target)
+        batch = Experience(x, sample, jnp.sum(advantage, axis=-1), target)
         return agent, Outcome(batch, to_end[0], jnp.mean(nats, axis=0), reward - paid)
 
     def _scale(self, agent: MetaAgentState, trajectory: Trajectory) -> ReturnScaling:
@@ -217,25 +208,11 @@ class FamilyLearner(eqx.Module):
         gamma = agent.hyper.gamma
         return scale_returns(agent.scale, reward, done, start, gamma, jnp.ones_like(reward))
 
-    def _remember(
-        self,
-        agent: MetaAgentState,
-        transitions: Float[Array, "n2 l f"],
-        expert: Int[Array, " n"],
-        outcome: Outcome,
-    ) -> MetaAgentState:
-        """Put the selector's tasks into its replay buffer."""
-        n = self.n_tasks
-        new = SelectorReplay(transitions[n:], expert, outcome.free_energy[n:], outcome.cost[n:])
-        room = len(agent.replay.expert) // n
-        replay = agent.replay.add(new, (agent.iteration % room) * n)
-        return eqx.tree_at(lambda a: a.replay, agent, replay)
-
     def _learn(
         self,
         key: Key[Array, ""],
         agent: MetaAgentState,
-        batch: ExpertBatch,
+        batch: Experience,
         expert: Int[Array, " n"],
         selection: Categorical,
         selector_fixed: Bool[Array, ""],
@@ -311,9 +288,13 @@ class FamilyLearner(eqx.Module):
         return jnp.repeat(turn, len(rows) // self.n_epochs), rows
 
     def _expert_loss(
-        self, agent: MetaAgentState, batch: ExpertBatch, expert: Int[Array, " n"]
+        self, agent: MetaAgentState, batch: Experience, expert: Int[Array, " n"]
     ) -> Any:
-        halves, experts = jax.tree.map(self._halves, (batch, expert[None]))
+        n = self.n_tasks
+        # Steps in the experts' and in the selector's tasks apart.
+        halves, experts = jax.tree.map(
+            lambda leaf: jnp.stack([leaf[:, :n], leaf[:, n:]]), (batch, expert[None])
+        )
 
         def loss(parts: Any, chosen: tuple[Array, Array]) -> tuple[Array, Array]:
             half, rows = chosen
@@ -321,10 +302,6 @@ class FamilyLearner(eqx.Module):
             return expert_loss(parts, now, experts[half, 0], agent, self.plain)
 
         return loss
-
-    def _halves(self, leaf: Shaped[Array, "t n2 ..."]) -> Shaped[Array, "2 t n ..."]:
-        """Return steps in the experts' and in the selector's tasks apart."""
-        return jnp.stack([leaf[:, : self.n_tasks], leaf[:, self.n_tasks :]])
 
     def _next_slots(
         self,

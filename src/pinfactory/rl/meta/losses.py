@@ -1,6 +1,6 @@
 """What experts, critics, selector and its critic minimise, and how priors are updated."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -12,9 +12,8 @@ from pinfactory.core.constraints import Priors
 from pinfactory.core.families import Categorical
 from pinfactory.core.hierarchy import take_expert
 from pinfactory.rl.optimise import clipped_adam
-from pinfactory.rl.policy import ActionSample
 from pinfactory.rl.ppo import clipped_surrogate
-from pinfactory.rl.values import Critics
+from pinfactory.rl.values import Critics, Experience
 
 from .state import MetaAgentState, SelectorReplay
 
@@ -24,18 +23,9 @@ def optimiser_of(plain: bool) -> optax.GradientTransformation:
     return clipped_adam(None if plain else 1.0)
 
 
-class ExpertBatch(NamedTuple):
-    """What experts learn from: t steps of n tasks."""
-
-    x: Float[Array, "t n o"]
-    sample: ActionSample
-    advantage: Float[Array, "t n"]
-    target: Float[Array, "t n k"]
-
-
 def expert_loss(
     parts: tuple[Any, Critics],
-    batch: ExpertBatch,
+    batch: Experience,
     expert: Int[Array, " n"],
     state: MetaAgentState,
     plain: bool,
@@ -72,14 +62,8 @@ def selector_loss(
     """Return minus the selector's free energy, exact over experts, plus Huber's loss of its critic.
 
     The critic predicts how good every expert would be. A bonus on H(M) that falls to zero keeps
-    all experts in use until they have learned to differ.
-
-    Returns
-    -------
-    loss
-        As above.
-    aux
-        The critic's error, and the nats that the selector processes.
+    all experts in use until they have learned to differ. Beside the loss come the critic's error,
+    and the nats that the selector processes.
     """
     selector, critic = parts
     hyper, hierarchy = state.hyper, state.policy.hierarchy
@@ -125,7 +109,7 @@ def selector_gradient_loss(
 
 def update_priors(
     priors: Priors,
-    batch: ExpertBatch,
+    batch: Experience,
     expert: Int[Array, " n"],
     counts: Bool[Array, " n"],
     selection: Categorical,

@@ -24,22 +24,11 @@ GROWTH_START = 0.8
 class Hyperparameters(eqx.Module):
     """Numbers that control learning, all of them traced.
 
-    Attributes
-    ----------
-    learning_rate, critic_learning_rate, selector_learning_rate
-        At `first_iteration`; a fiftieth of them at `last_iteration`.
-    gamma, gae_lambda, clip_range
-        Discount, the λ of the advantages, and PPO's range of ratios.
-    balance_coef
-        Bonus on H(M) at `first_iteration`; zero at `last_iteration`.
-    n_initial_experts, n_experts, split_interval
-        How many experts there are at first and at last, and the progress between two splits.
-    child_scale
-        By what factor the answers of a new expert are larger than those of its parent.
-    growth_fraction
-        The fraction of the iterations after which experts are split and the selector is fixed.
-    first_iteration, last_iteration
-        Iterations at which a training begins and ends.
+    Learning rates fall to a fiftieth, and the bonus `balance_coef` on H(M) to zero, between
+    `first_iteration` and `last_iteration`. After a fraction `growth_fraction` of them the selector
+    is fixed, and `n_initial_experts` are split, with the progress `split_interval` between two
+    splits, until there are `n_experts`; the answers of a new one are `child_scale` times its
+    parent's.
     """
 
     learning_rate: Float[Array, ""]
@@ -97,15 +86,15 @@ class SelectorReplay(eqx.Module):
     def empty(cls, n: int, length: int, features: int, n_parts: int) -> "SelectorReplay":
         """Make room for n tasks."""
         reserve(n, length, features)
-        return cls(
-            jax.device_put(np.zeros((n, length, features), np.float32)),
-            jax.device_put(np.zeros(n, np.int32)),
-            jax.device_put(np.zeros((n, n_parts), np.float32)),
-            jax.device_put(np.zeros(n, np.float32)),
+        transitions, free_energy, cost = (
+            np.zeros((n, *shape), np.float32) for shape in ((length, features), (n_parts,), ())
         )
+        return cls(*jax.device_put((transitions, np.zeros(n, np.int32), free_energy, cost)))
 
-    def add(self, new: "SelectorReplay", at: Int[Array, ""]) -> "SelectorReplay":
-        """Write new tasks over the oldest."""
+    def add(self, new: "SelectorReplay", iteration: Int[Array, ""]) -> "SelectorReplay":
+        """Write the tasks of an iteration over the oldest."""
+        n = len(new.expert)
+        at = (iteration % (len(self.expert) // n)) * n
         return jax.tree.map(
             lambda old, new: jax.lax.dynamic_update_slice_in_dim(old, new, at, 0), self, new
         )
@@ -114,19 +103,10 @@ class SelectorReplay(eqx.Module):
 class MetaAgentState(eqx.Module):
     """What an agent has learned about all tasks.
 
-    Attributes
-    ----------
-    critics
-        V_m(x) of every expert.
-    selector_critic
-        The selector's recurrent critic: the free energy of every expert after a probe, in parts, or
-        that of the selector alone.
-    resources
-        β of selector and experts, for utilities in standard deviations of the return.
-    scale
-        Of the return, so that β means the same for any scale of the reward.
-    optimisers
-        Of experts, critics, selector and selector critic.
+    The critics are V_m(x) of every expert; the selector's recurrent critic gives the free energy of
+    every expert after a probe, in parts, or that of the selector alone. β of `resources` is for
+    utilities in standard deviations of the return, which `scale` measures. `optimisers` are those
+    of experts, critics, selector and selector critic.
     """
 
     policy: MetaPolicy
