@@ -113,8 +113,8 @@ def _both(settings: Settings, kind: str) -> dict[str, dict[str, float]]:
         cache = {CACHE_VARIABLE: folder, "JAX_ENABLE_COMPILATION_CACHE": "true"}
         with inherited({} if kind == _COLD else cache):
             if kind != _COLD:
-                short = {"agent_steps": 40_000, "seed_steps": 40_000}
-                _rates(replace(settings, trainings=4, agents=2, **short), kind, 1)
+                short = replace(settings, agent_steps=40_000, seed_steps=40_000)
+                _rates(replace(short, trainings=4, agents=2), kind, 1)
             return {str(jobs): _rates(settings, kind, jobs) for jobs in (1, 2)}
 
 
