@@ -69,3 +69,4 @@ def test_the_best_expert_answers_alone():
         answers = np.stack([committee.expert_predict(X, m) for m in range(n_leaves)])
         expected = answers[chosen, np.arange(len(X))]
         np.testing.assert_allclose(committee.predict(X, routing="best"), expected, rtol=1e-5)
+        assert committee._search() is committee._search()  # made once: many experts take long

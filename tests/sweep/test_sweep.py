@@ -1,7 +1,9 @@
 """Every point is computed once, kept whatever happens, and gives the same wherever it runs."""
 
+import io
 import multiprocessing
 import os
+import re
 import subprocess
 import sys
 import time
@@ -64,6 +66,14 @@ def test_records_have_the_order_of_the_grid_and_become_a_table(notes, serial):
 
 def abs_of(x):
     return abs(x)
+
+
+def test_a_bar_counts_points_and_tells_the_time_that_remains(notes, serial, monkeypatch):
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", terminal)
+    sweep(root, {"n": [0, 1]}, scheduler=serial)
+    assert re.search(r"2/2 \[\d\d:\d\d<00:00\]", terminal.getvalue())
 
 
 def test_what_is_stored_is_never_computed_again(notes, tmp_path, serial):

@@ -228,7 +228,7 @@ class Committee(TableLearner):
     def _search(self) -> TreeSearch | None:
         """Return the search for the best expert in the selector's tree, which is made once."""
         check_is_fitted(self)
-        model = self._hierarchy()
+        model = self.state_.model  # the same object in every call
         if not isinstance(model.selector, SoftTree) or len(model.sizes) > 1:
             return None
         if self not in _searches or _searches[self][0] is not model:

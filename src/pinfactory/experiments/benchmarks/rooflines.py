@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from pinfactory import networks
-from pinfactory.core.compiling import library_settings
+from pinfactory.core.compiling import compiled, library_settings
 from pinfactory.core.families import Categorical
 from pinfactory.core.gaussian_experts import gaussian
 from pinfactory.core.hierarchy import FamilyExpert, Hierarchy, assemble
@@ -24,6 +24,7 @@ from pinfactory.experiments.style import GREY, PALETTE, headline, new_figure, ti
 from pinfactory.rl import envs
 from pinfactory.vision import OneBlock
 
+from ._kernels import share_of_products, trace_kernels
 from ._steps import Steps
 
 TITLE = "Inner loops beside what one core can do"
@@ -34,7 +35,8 @@ core's limits are measured in the same run: a product of 1,024 × 1,024 matrices
 exponentials, logarithms and sines of an array in the cache, and sums of two arrays in the cache
 (16 kB each) and in memory (64 MB each). The least time of a step is what its operations and
 functions take one after the other, or its bytes, whichever is longer; bytes of steps that touch
-less than 1 MB count at the rate of the cache.
+less than 1 MB count at the rate of the cache. XLA's trace tells how many kernels a step calls, and
+how much of their time goes into products of matrices and convolutions.
 """
 ALONE = True
 
@@ -57,21 +59,17 @@ class Settings(Presets):
     QUICK: ClassVar[Mapping[str, Any]] = {"seeds": 5, "seconds": 0.2}
 
 
+@dataclass(frozen=True)
 class Loop:
     """A step as a program whose costs XLA counts, and a loop of steps that takes time.
 
     It takes an epoch at least, because rows are put into a new order once in each.
     """
 
-    def __init__(
-        self,
-        program: Callable[..., Any],
-        arguments: tuple[Any, ...],
-        run: Callable[[int], Any],
-        epoch: int = 1,
-    ) -> None:
-        self.program, self.arguments, self.run = program, arguments, run
-        self.fewest = max(100, epoch)
+    program: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    run: Callable[[int], Any]
+    fewest: int = 100
 
     def costs(self) -> dict[str, float]:
         """Return operations, transcendental functions and bytes of one step."""
@@ -148,7 +146,12 @@ def _measure(settings: Settings, name: str) -> dict[str, Any]:
             began = time.process_time()
             loop.run(steps)
             seconds.append((time.process_time() - began) / steps)
-        return loop.costs() | {"seconds": seconds}
+        kernels = trace_kernels(partial(loop.run, loop.fewest))
+        return loop.costs() | {
+            "seconds": seconds,
+            "kernels": sum(calls for calls, _ in kernels.values()) / loop.fewest,
+            "products": share_of_products(kernels),
+        }
 
 
 def _committee(n_experts: int, n_features: int, n_rows: int, kind: str, batch: int) -> Loop:
@@ -172,7 +175,8 @@ def _committee(n_experts: int, n_features: int, n_rows: int, kind: str, batch: i
 
 
 def _training(steps: Steps) -> Loop:
-    return Loop(*steps.program(), steps.run, len(steps.data.weight) // steps.batch_size)
+    epoch = len(steps.data.weight) // steps.batch_size
+    return Loop(*steps.program(), steps.run, max(100, epoch))
 
 
 def _images() -> Loop:
@@ -206,7 +210,7 @@ def _pendulum() -> Loop:
         states, seen, moved = envs.step_all(env, step_key, states, forces, params)
         return states, jnp.mean(moved.reward) + 0.0 * jnp.sum(seen)
 
-    @jax.jit
+    @compiled
     def rollout(keys: jax.Array, states: Any, params: Any) -> jax.Array:
         return jax.lax.scan(lambda s, key: step(key, s, params), states, keys)[1]
 
@@ -224,9 +228,6 @@ LOOPS: Mapping[str, Callable[[], Loop]] = {
     PENDULUM: _pendulum,
     IMAGES: _images,
 }
-
-
-# ------------------------------------------------------------------------------------ the results
 
 
 def _least(piece: Mapping[str, Any], core: Mapping[str, float]) -> float:
@@ -260,6 +261,8 @@ def measures(results: Results) -> list[Measure]:
             Measure(f"operations of a step, {name}", 1e-6 * piece["flops"], unit="MFLOP"),
             Measure(f"functions of a step, {name}", 1e-6 * piece["functions"], unit="M"),
             Measure(f"bytes of a step, {name}", 1e-6 * piece["bytes"], unit="MB"),
+            Measure(f"kernels of a step, {name}", piece["kernels"]),
+            Measure(f"share of products in the kernels' time, {name}", piece["products"]),
         ]
     limits = {
         "flops": ("products of matrices", "GFLOP/s"),
@@ -267,21 +270,16 @@ def measures(results: Results) -> list[Measure]:
         "cache": ("sums in the cache", "GB/s"),
         "memory": ("in memory", "GB/s"),
     }
-    return rows + [
-        Measure.over(
-            f"limit of one core, {told}",
-            1e-9 * np.asarray(results[CORE][name]),
-            unit=unit,
-        )
-        for name, (told, unit) in limits.items()
-    ]
+    for name, (told, unit) in limits.items():
+        values = 1e-9 * np.asarray(results[CORE][name])
+        rows.append(Measure.over(f"limit of one core, {told}", values, unit=unit))
+    return rows
 
 
 def draw(results: Results) -> Figure:
     """Draw operations per second against operations per byte, under both roofs."""
     core = _limits(results)
-    figure = new_figure(8.0, 5.0)
-    axes = figure.subplots()
+    axes = (figure := new_figure(8.0, 5.0)).subplots()
     intensity = np.geomspace(0.02, 100.0, 200)
     for name, style in (("cache", "-"), ("memory", "--")):
         roof = np.minimum(core["flops"], intensity * core[name])

@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,23 +13,28 @@ from typing import Any, ClassVar
 from matplotlib.figure import Figure
 from sklearn.datasets import make_circles
 
+from pinfactory.core.compiling import CACHE_VARIABLE
 from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.sweep import SweepResult, sweep
 
 from ._charts import draw_measures
+from ._processes import in_new_process, inherited
 
 TITLE = "Sweeps on one worker and on two"
 ABOUT = """
 Wall-clock time, with the start of the processes, and from when every worker has trained once.
 Committees: 4 linear experts and a network of two layers as selector on 1,024 circles, as in the
-paper, over β₁ and seeds. Agents: PPO on the double pendulum, one for each seed. Cost of a task: the
-time between two points of a sweep whose function does nothing, with their files in the store; on a
-local process and on a Dask cluster of one worker.
+paper, over β₁ and seeds. Agents: PPO on the double pendulum, one for each seed. Compiled programs
+are on disk before, as they are from a user's second sweep on; of committees also without any.
+`train_agents`: half as many agents on two workers, beside one after the other in a process that has
+imported all it needs. Cost of a task: the time between two points of a sweep whose function does
+nothing, with their files in the store; on a local process and on a Dask cluster of one worker.
 """
 REQUIRES = ("distributed",)
 ALONE = True
 
-_KINDS = {"committees": 1.7, "agents": 1.8}
+_COLD = "committees without programs on disk"
+_KINDS = {"committees": 1.7, _COLD: 1.7, "agents": 1.7, "train_agents": 1.8}
 _POOLS = ("processes", "Dask")
 
 
@@ -38,11 +43,13 @@ class Settings(Presets):
     """What is trained, how often and how long, and how many tasks do nothing."""
 
     seeds: int = 3
-    kinds: tuple[str, ...] = ("committees", "agents")
+    kinds: tuple[str, ...] = tuple(_KINDS)
     trainings: int = 200
     steps: int = 10_000
     agents: int = 20
-    agent_steps: int = 1_000_000
+    # As long as the swing-ups of the paper's figure.
+    agent_steps: int = 614_400
+    seed_steps: int = 1_024_000
     tasks: int = 1000
 
     QUICK: ClassVar[Mapping[str, Any]] = {
@@ -50,6 +57,7 @@ class Settings(Presets):
         "trainings": 40,
         "agents": 4,
         "agent_steps": 40_000,
+        "seed_steps": 40_000,
         "tasks": 200,
     }
 
@@ -99,19 +107,27 @@ def tell_time(n: int) -> float:
 
 
 def _both(settings: Settings, kind: str) -> dict[str, dict[str, float]]:
-    """Return the trainings per second with one worker and with two, in turns."""
-    with _all_cores():
-        return {str(jobs): _rates(settings, kind, jobs) for jobs in (1, 2)}
+    """Return the trainings per second with one worker and with two."""
+    with _all_cores(), TemporaryDirectory() as folder:
+        # What measures time has no cache.
+        cache = {CACHE_VARIABLE: folder, "JAX_ENABLE_COMPILATION_CACHE": "true"}
+        with inherited({} if kind == _COLD else cache):
+            if kind != _COLD:
+                short = replace(settings, agent_steps=40_000, seed_steps=40_000)
+                _rates(replace(short, trainings=4, agents=2), kind, 1)
+            return {str(jobs): _rates(settings, kind, jobs) for jobs in (1, 2)}
 
 
 def _rates(settings: Settings, kind: str, jobs: int) -> dict[str, float]:
+    if kind == "train_agents":
+        return {"whole": in_new_process(_learning_rate, settings, jobs)}
     began = time.monotonic()
     run = partial(sweep, jobs=jobs, verbose=False)
     if kind == "agents":
         found = run(train_agent, {"seed": range(settings.agents), "steps": [settings.agent_steps]})
     else:
         grid = {
-            "beta_selector": [1.0, 5.0, 25.0, 125.0],
+            "beta_selector": [2.0, 5.0, 25.0, 125.0],
             "seed": range(settings.trainings // 4),
             "steps": [settings.steps],
         }
@@ -120,6 +136,17 @@ def _rates(settings: Settings, kind: str, jobs: int) -> dict[str, float]:
     # From when every worker has started, and compiled, and trained once.
     running = (len(done) - jobs) / (done[-1] - done[jobs - 1])
     return {"whole": len(done) / (done[-1] - began), "running": running}
+
+
+def _learning_rate(settings: Settings, jobs: int) -> float:
+    """Return the agents per second of `train_agents`."""
+    from pinfactory.rl import envs, train_agents
+
+    seeds, own = range(settings.agents // 2), None if jobs == 1 else jobs
+    began = time.monotonic()
+    env = envs.DoublePendulum()
+    train_agents(env, settings.seed_steps, n_experts=2, seeds=seeds, jobs=own)
+    return len(seeds) / (time.monotonic() - began)
 
 
 def task_cost(n_tasks: int, pool: str) -> float:
@@ -158,9 +185,9 @@ def measures(results: Results) -> list[Measure]:
     """Return the gain of the second worker, and what a task costs."""
     rows = []
     for kind, target in _KINDS.items():
-        found = [value for name, value in results.items() if name.startswith(kind)]
-        if found:
-            for part, told in (("whole", ""), ("running", " without the start")):
+        found = [value for name, value in results.items() if name.startswith(f"{kind}, ")]
+        for part, told in (("whole", ""), ("running", " without the start")):
+            if found and part in found[0]["1"]:
                 gains = [rates["2"][part] / rates["1"][part] for rates in found]
                 name = f"throughput of two workers beside one{told}, {kind}"
                 rows.append(Measure.over(name, gains, target=target, unit="×"))
