@@ -24,7 +24,7 @@ def reproduce(
     out: Path = Path("out"),
     list_only: Annotated[bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(name="list")] = False,
 ) -> int:
-    """Make the paper's figures and the benchmarks again, with one page that shows them all.
+    """Make the paper's figures and the benchmarks again, with one page to show.
 
     A run that was interrupted goes on where it was.
 

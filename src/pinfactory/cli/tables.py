@@ -19,7 +19,7 @@ DataFile = Annotated[
 ModelFile = Annotated[
     Path,
     tyro.conf.Positional,
-    tyro.conf.arg(metavar="MODEL.pin", help="What `pinfactory fit` has written."),
+    tyro.conf.arg(metavar="MODEL", help="What `pinfactory fit` has written."),
 ]
 Without = Annotated[
     tuple[str, ...],
