@@ -9,7 +9,7 @@ import numpy as np
 import pandas
 import pytest
 
-from pinfactory.cli import main
+from pinfactory.cli import COMMANDS, main
 from pinfactory.experiments import Listing, Outcome
 
 
@@ -137,6 +137,13 @@ def test_version_and_help_are_printed(capsys):
     assert capsys.readouterr().out == f"pinfactory {version('pinfactory')}\n"
     assert main([]) == 0
     assert "reproduce" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_is_readable_at_80_columns(command, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main([command, "--help"]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
 
 
 def test_help_imports_nothing_heavy():

@@ -182,15 +182,19 @@ def test_density_finds_the_strange_row_of_a_table_with_gaps(tmp_path, monkeypatc
 
 
 @pytest.mark.slow
-def test_classes_make_a_page_too(folder, tmp_path, capsys):
+def test_classes_make_a_page_too_that_doubts_a_column_which_tells_all(folder, tmp_path, capsys):
     frame = shifts(200)
-    frame["paid"] = np.where(frame["wage"] > 30, "well", "badly")
+    frame["paid"] = (frame["wage"] > 30).astype(float)
+    frame["stamp"] = np.where(frame["paid"], "yes", "no")
+    frame.loc[5, "paid"] = np.nan
     frame.drop(columns="wage").to_csv(tmp_path / "paid.csv", index=False)
     arguments = ["--target", "paid", "--experts", "2", "--out", str(tmp_path), "--json"]
     assert main(["fit", str(tmp_path / "paid.csv"), *arguments]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["kind"] == "classes"
-    assert told["held_out"][0]["score"] > 0.8
+    assert told["held_out"][0]["score"] == 1.0
+    assert "use --without stamp" in told["notes"][-1]
+    assert set(told["rules"][0]["typical"]) == {"0", "1"}  # though the gap made them 0.0 and 1.0
     page = (tmp_path / "report.html").read_text()
     assert "log-odds" in page
     assert "right as often" in page

@@ -141,3 +141,21 @@ def test_dates_of_a_time_zone_and_plain_dates():
     numbers = hours.transform(pd.DataFrame({"at": moments})).T
     named = dict(zip(names_of(hours), numbers, strict=True))
     np.testing.assert_array_equal(named["at (hour)"], moments.hour)
+
+
+def test_dates_may_be_missing_or_text_later_but_no_numbers():
+    days = pd.Series(pd.date_range("2024-01-01", periods=40)).where(np.arange(40) % 8 > 0)
+    frame = pd.DataFrame({"day": days})
+    encoding = Encoding.learn(frame)
+    numbers = encoding.transform(frame)  # a warning would be an error
+    text = frame.assign(day=days.dt.strftime("%Y-%m-%d"))
+    np.testing.assert_array_equal(encoding.transform(text), numbers)
+    for wrong in (20240101, "soon"):
+        with pytest.raises(ValueError, match="column 'day' must hold dates"):
+            encoding.transform(frame.assign(day=wrong))
+
+
+def test_a_level_that_was_rare_in_fit_is_no_news():
+    frame = pd.DataFrame({"town": ["Ayr", "Bath"] * 30 + ["Cork"]})
+    for keep_gaps in (False, True):
+        Encoding.learn(frame, keep_gaps=keep_gaps).transform(frame)

@@ -20,9 +20,9 @@ def compare(
 ) -> int:
     """Compare committees with other models of a table, by cross-validation.
 
-    A line, a decision tree with as many leaves as there are experts, boosting, and if they are
-    installed Cubist (of numbers) and EBM. A fit of EBM on a large table takes many minutes, so
-    there it learns from fewer rows, which is said.
+    A line, a tree with as many leaves, boosting; Cubist and EBM if installed.
+
+    EBM, which is slow, learns from fewer rows of a large table; this is said.
 
     Parameters
     ----------

@@ -13,6 +13,9 @@ from .tables import Table, Task, print_json, print_table
 if TYPE_CHECKING:
     from pinfactory.report import Judgement
 
+# R², or share of right answers, that is more often a column from the future than a good model.
+TOO_GOOD = 0.999
+
 
 def fit(
     table: Table,
@@ -42,6 +45,7 @@ def fit(
         task, table.experts, bits, holdout, table.seed, progress=not table.json
     )
     seconds = time.process_time() - start
+    task.notes.extend(_doubts(committee, judged[0].score))
     out.mkdir(parents=True, exist_ok=True)
     written = {"model": out / "model.pin", "report": out / "report.html", "card": out / "card.md"}
     committee.save(written["model"])
@@ -95,6 +99,14 @@ def make_committee(
 
     made = SpecialistClassifier if classify else SpecialistRegressor
     return made(experts, selector_bits=bits, random_state=seed, verbose=verbose)
+
+
+def _doubts(committee: Any, score: float) -> list[str]:
+    """Say which column to look at if hardly anything is left unexplained."""
+    if score < TOO_GOOD:
+        return []
+    column = committee.rules()[0].weights[0].column
+    return [f"Almost too good: if {column} is known only afterwards, use --without {column}"]
 
 
 def _told(committee: Any, judged: Any, task: Task, seconds: float) -> dict[str, Any]:

@@ -24,7 +24,7 @@ def reproduce(
     out: Path = Path("out"),
     list_only: Annotated[bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(name="list")] = False,
 ) -> int:
-    """Reproduce the paper's figures and the benchmarks, with one page that shows them all.
+    """Reproduce the paper's figures and the benchmarks, with one page to show.
 
     An interrupted run continues where it stopped.
 

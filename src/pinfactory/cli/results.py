@@ -13,14 +13,15 @@ if TYPE_CHECKING:
 
 def results(
     names: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[NAME …]")] = (),
-    out: Path = Path("out"),
-    accepted: Path = Path("results"),
+    out: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("out"),
+    accepted: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("results"),
     accept: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
 ) -> int:
     """Print results, and compare new ones with those accepted before.
 
-    Each number that differs by more than the spread of both runs is marked. The exit code is 1 if
-    a number that is promised, or a ratio, got worse by more than that.
+    Each number that differs by more than the spread of both runs is marked.
+
+    The exit code is 1 if one that is promised, or a ratio, got worse by that.
 
     Parameters
     ----------

@@ -29,7 +29,9 @@ def sweep(
 ) -> int:
     """Evaluate a function, or fit an estimator, at every point of a grid.
 
-    The table goes to OUT/results.csv. A sweep that was interrupted goes on where it was.
+    The table goes to OUT/results.csv.
+
+    A sweep that was interrupted goes on where it was.
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ DataFile = Annotated[
 ModelFile = Annotated[
     Path,
     tyro.conf.Positional,
-    tyro.conf.arg(metavar="MODEL.pin", help="What `pinfactory fit` has written."),
+    tyro.conf.arg(metavar="MODEL", help="What `pinfactory fit` has written."),
 ]
 Without = Annotated[
     tuple[str, ...],
@@ -114,6 +114,8 @@ def read_task(path: Path, target: str, kind: Kind = "auto", without: tuple[str, 
 
 def labels(y: Any) -> Any:
     """Return classes as a committee takes them: whole numbers and truths, all others as text."""
+    if y.dtype.kind == "f" and (y % 1 == 0).all():
+        return y.astype(int)  # a gap in the file has made them fractions
     return y if y.dtype.kind in "iub" else y.astype(str).astype(object)
 
 

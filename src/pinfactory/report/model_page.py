@@ -156,7 +156,7 @@ def _draw_reliability(committee: Any, X: Any, y: np.ndarray, axes: Any) -> None:
     axes[0].set(
         xlabel="said to be right", ylabel="found to be right", title="How sure, and how right"
     )
-    axes[1].hist(sure, 20, color="#0072B2")
+    axes[1].hist(sure, 20, range=(min(0.9, sure.min()), 1.0), color="#0072B2")
     axes[1].set(xlabel="probability of the answer", ylabel="rows", title="How sure it is")
     _frameless(axes)
 

@@ -162,7 +162,8 @@ class Column:
             known = self.has_missing or self.n_missing or self.keeps_gaps
             if not known and (values == MISSING).any():
                 new.append("a missing value")
-            new = [] if self.n_grouped and (self.has_other or not self.keeps_gaps) else new
+            # Which levels were rare in `fit` is not stored.
+            new = [] if self.n_grouped else new
             told = ", ".join(map(repr, new[:3])) + (", …" if len(new) > 3 else "")
             return f"{told} in column {self.label!r}" if new else ""
         gone = not self.n_missing and not self.keeps_gaps and np.isnan(values).any()
@@ -319,7 +320,8 @@ def _date_part(values: np.ndarray, part: Part) -> np.ndarray:
     if part == "year":
         year = values.astype("datetime64[Y]")
         start, end = (y.astype("datetime64[us]").astype(float) for y in (year, year + 1))
-        share = (values.astype("datetime64[us]").astype(float) - start) / (end - start)
+        length = np.where(gone, 1.0, end - start)
+        share = (values.astype("datetime64[us]").astype(float) - start) / length
         return np.where(gone, np.nan, year.astype(float) + 1970.0 + share)
     if part == "hour":
         return np.where(gone, np.nan, (values - day).astype(float) / 3600e6)

@@ -36,7 +36,16 @@ def numbers(series: nw.Series) -> Float[np.ndarray, " n"]:
 
 
 def dates(series: nw.Series) -> np.ndarray:
-    """Return a column of dates as datetime64, in the times of its own clock."""
+    """Return a column of dates, or of text in ISO format, in the times of its own clock."""
+    if series.dtype not in DATES:
+        words, missing = texts(series)
+        try:
+            if series.dtype.is_numeric() and not missing.all():
+                raise ValueError("numbers")
+            return np.where(missing, "NaT", words).astype(str).astype("datetime64[us]")
+        except ValueError as error:
+            told = f"column {series.name!r} must hold dates, as in fit, but holds {error}."
+            raise ValueError(told) from error
     if isinstance(series.dtype, nw.Datetime) and series.dtype.time_zone is not None:
         series = series.dt.replace_time_zone(None)
     return np.asarray(series.cast(nw.Datetime("us")).to_numpy()).astype("datetime64[us]")

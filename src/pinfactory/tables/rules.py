@@ -208,7 +208,8 @@ class Rules:
         for name, told in rule.says():
             lines += _wrapped(f"       {name:<{min(width, 30)}}  ", told)
         more = len(rule.columns()) - MOST_PRINTED
-        return "\n".join(lines + ([f"         … and {more} columns more"] if more > 0 else []))
+        rest = [f"         … and {more} {'column' if more == 1 else 'columns'} more"]
+        return "\n".join(lines + (rest if more > 0 else []))
 
     def to_plain(self) -> dict[str, Any]:
         """Return plain values for a file."""

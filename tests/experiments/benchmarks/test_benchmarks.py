@@ -65,7 +65,6 @@ SMALLEST = {
     "sweep_speed": {"kinds": ("committees",), "trainings": 4, "steps": 20, "tasks": 20},
     "swing_up_controls": {"seeds": 1},
     "synthetic_tasks": {"seeds": 1, "n_experts": (1,)},
-    "table_peers": {"seeds": 1, "tables": ("iris", "diabetes")},
 }
 # Pieces left out: they do what others do with learners, networks or data that take longer.
 LEFT_OUT = {
@@ -103,13 +102,12 @@ def test_a_benchmark_runs_from_pieces_to_picture(name):
 
 
 def test_peers_that_are_not_installed_are_named_with_the_command(monkeypatch):
-    from pinfactory.experiments.benchmarks import _peers, real_tables, table_peers
+    from pinfactory.experiments.benchmarks import _peers, real_tables, rule_peers
 
     real = find_spec
     hidden = ("lightgbm", "interpret")
     monkeypatch.setattr(_peers, "find_spec", lambda name: None if name in hidden else real("json"))
-    commands = {"LightGBM": "pip install lightgbm", "EBM": "pip install interpret-core"}
-    assert table_peers.skipped() == commands
-    assert table_peers.Settings.quick().without == ("LightGBM", "EBM")
+    assert rule_peers.skipped() == {"EBM": "pip install interpret-core"}
+    assert "EBM" not in rule_peers.Settings.paper().methods
     assert real_tables.skipped() == {"LightGBM": "pip install lightgbm"}
     assert "LightGBM" not in real_tables.Settings.quick().methods
