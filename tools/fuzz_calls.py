@@ -16,6 +16,7 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -86,7 +87,7 @@ class Learner(NamedTuple):
     ask: Callable[..., np.ndarray]
     questions: Callable[[], tuple[Any, ...]]
     responsibilities: Callable[..., np.ndarray] = _ask_responsibilities
-    questions_per_training: int = 4
+    questions_per_training: int = 9
 
 
 class Call(NamedTuple):
@@ -148,25 +149,11 @@ def judge(learner: Learner, fitted: Any, call: Call) -> Outcome:
         with warnings.catch_warnings(), time_limit(MOST_SECONDS):
             warnings.simplefilter("ignore")
             if call.question is None:
-                try:
-                    model = learner.make(**call.settings)
-                except REFUSED:
-                    return Outcome("refused")
-                known = dict(vars(model))
-                try:
-                    learner.train(model, *(call.data or learner.data()))
-                except REFUSED:
-                    if vars(model).keys() != known.keys():
-                        return Outcome("a failed training left traces", True)
-                    return Outcome("refused")
-                outcome = _answers(learner, model, learner.questions())
-                if not outcome.fault:
-                    outcome = _information(model)
+                outcome = _train_and_ask(learner, call)
             else:
-                try:
-                    outcome = _answers(learner, fitted, call.question)
-                except REFUSED:
-                    return Outcome("refused")
+                outcome = _answers(learner, fitted, call.question)
+    except REFUSED:
+        return Outcome("refused")
     except TimeoutError:
         return Outcome("too slow", True)
     except Exception as error:  # whatever a call can raise is to be seen
@@ -174,6 +161,25 @@ def judge(learner: Learner, fitted: Any, call: Call) -> Outcome:
     if megabytes() - before > MOST_MEGABYTES:
         return Outcome("too large", True)
     return outcome
+
+
+def _train_and_ask(learner: Learner, call: Call) -> Outcome:
+    """Train a new learner, which may refuse, and ask it an ordinary question."""
+    model = learner.make(**call.settings)
+    known = dict(vars(model))
+    try:
+        learner.train(model, *(call.data or learner.data()))
+    except REFUSED:
+        if vars(model).keys() != known.keys():
+            return Outcome("a failed training left traces", True)
+        raise
+    try:
+        outcome = _answers(learner, model, learner.questions())
+    except REFUSED as error:
+        if call.data is not None:  # from which the samples of the question may be too far
+            raise
+        return Outcome("an ordinary question is refused", True, where_raised(error))
+    return outcome if outcome.fault else _information(model)
 
 
 def _answers(learner: Learner, model: Any, question: tuple[Any, ...]) -> Outcome:
@@ -293,7 +299,6 @@ LEARNERS: dict[str, Learner] = {
         tuple,
         _adapted,
         _episode,
-        questions_per_training=19,
     ),
     "MetaSpecialistClassifier": Learner(
         _estimator("MetaSpecialistClassifier", **_quick),
@@ -301,7 +306,6 @@ LEARNERS: dict[str, Learner] = {
         _task_data,
         lambda model, x, y: model.adapt(x, y).predict_proba(x),
         lambda: (_task_data()[0][5:15], np.repeat([0, 1], 5)),
-        questions_per_training=19,
     ),
     "SpecialistAgent": Learner(
         _agent,
@@ -318,21 +322,28 @@ LEARNERS: dict[str, Learner] = {
         _ask_adapted,
         lambda: (np.zeros((4, 3)),),
         lambda model, x: model.adapt(model.family.env).responsibilities_,
-        questions_per_training=99,
+        questions_per_training=49,
     ),
 }
 
 
-def fuzz(name: str, n: int, seed: int = 0) -> tuple[Counter[str], list[str], int]:
-    """Make n calls; return how they ended, what to know of faults, and how many were trainings."""
+@cache
+def _fitted(name: str) -> Any:
+    """Return the learner that is asked, trained on ordinary data."""
     learner = LEARNERS[name]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         fitted = learner.make()
         learner.train(fitted, *learner.data())
-    usual = _answers(learner, fitted, learner.questions())
-    if usual.name != "answered":
-        raise RuntimeError(f"{name}: an ordinary call is not answered but {usual}")
+    return fitted
+
+
+def fuzz(name: str, n: int, seed: int = 0) -> tuple[Counter[str], list[str], int]:
+    """Make n calls; return how they ended, what to know of faults, and how many were trainings."""
+    learner, fitted = LEARNERS[name], _fitted(name)
+    before = _answers(learner, fitted, learner.questions())
+    if before.name != "answered":
+        raise RuntimeError(f"{name}: an ordinary call is not answered but {before}")
     counts: Counter[str] = Counter()
     faults: list[str] = []
     trainings: list[bool] = []

@@ -35,12 +35,18 @@ class Careless:
         if self.error:
             raise self.error
 
+    def predict(self, x):
+        if self.answer is None:
+            raise ValueError
+        return np.asarray(x)
+
 
 @pytest.mark.parametrize(
     ("call", "fault"),
     [
         (Call({"error": KeyError("x")}), "undocumented error"),
         (Call({"error": ValueError("x")}), "a failed training left traces"),
+        (Call({"answer": None}), "an ordinary question is refused"),
         (Call({}, None, (np.nan,)), "answers are not finite"),
     ],
 )
@@ -48,7 +54,7 @@ def test_faults_are_seen(call, fault):
     careless = LEARNERS["SpecialistMixture"]._replace(
         make=Careless,
         train=lambda model, *data: model.fit(*data),
-        ask=lambda model, x: np.asarray(x),
+        ask=lambda model, x: model.predict(x),
     )
     outcome = judge(careless, Careless(), call)
     assert (outcome.name, outcome.fault) == (fault, True)

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, wraps
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -150,17 +149,14 @@ def bounded(function: Function) -> Function:
 
 
 def forget_programs() -> None:
-    """Drop programs until as few are left as may be kept; first of functions that have many.
+    """Drop the programs of all functions once there are more than may be kept.
 
-    JAX would keep them for ever. What is needed again is mostly read from the cache on disk.
+    JAX would keep them for ever. What is needed again is mostly read from the cache on disk. All
+    go at once: if only some did, those that stay would be larger and larger ones.
     """
-    sizes = [(function._cache_size(), function) for function in _bounded]
-    excess = sum(size for size, _ in sizes) - MOST_PROGRAMS
-    for size, function in sorted(sizes, key=itemgetter(0), reverse=True):
-        if excess <= 0:
-            break
-        function.clear_cache()
-        excess -= size
+    if sum(function._cache_size() for function in _bounded) > MOST_PROGRAMS:
+        for function in _bounded:
+            function.clear_cache()
 
 
 def compiled(function: Function) -> Function:

@@ -114,12 +114,12 @@ def as_chunks(X: Any) -> LocalChunks | DaskChunks | None:
     if isinstance(X, np.memmap):
         return _mapped(X) if X.nbytes > MAPPED_BYTES else None
     if isinstance(X, str | Path):
+        if not Path(X).exists():
+            raise FileNotFoundError(f"There is no {X!r}: X is data or the path of Parquet files.")
         try:
             from pyarrow import dataset
         except ImportError as error:
             raise ImportError("Parquet needs pyarrow: pip install 'pinfactory[large]'.") from error
-        if not Path(X).exists():
-            raise FileNotFoundError(f"X must be data or the path of Parquet files, but got {X!r}.")
         return _arrow(dataset.dataset(X, format="parquet"))
     package = type(X).__module__.partition(".")[0]
     if package == "pyarrow" and hasattr(X, "to_batches") and hasattr(X, "scanner"):
