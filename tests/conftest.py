@@ -37,6 +37,8 @@ from pinfactory.core.hierarchy import Decision, FamilyExpert, Hierarchy, assembl
 from pinfactory.core.learning import Data
 
 enable_compilation_cache()
+# Reading a program from disk takes as long as compiling a small one, and writing it more.
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
 
 # The same examples everywhere, however busy the machine is.
 hypothesis.settings.register_profile(

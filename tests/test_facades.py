@@ -12,7 +12,8 @@ from pinfactory.baselines import MAML
 from pinfactory.callbacks import Callback
 from pinfactory.core.information import Information
 
-every = pytest.mark.parametrize("name", FACADES)
+# All laws of one learner come one after the other: few of its programs are compiled twice.
+every = pytest.mark.parametrize("name", FACADES, scope="module")
 _fitted = {}
 
 
@@ -76,7 +77,9 @@ def test_the_same_seed_gives_the_same_learner(name):
     np.testing.assert_array_equal(facade.answer(again), facade.answer(fitted(name)))
 
 
-@pytest.mark.parametrize("name", [name for name, f in FACADES.items() if f.is_storable])
+@pytest.mark.parametrize(
+    "name", [name for name, f in FACADES.items() if f.is_storable], scope="module"
+)
 def test_a_file_gives_the_same_answers(name, tmp_path):
     facade, path = FACADES[name], tmp_path / "model.pin"
     fitted(name).save(path)

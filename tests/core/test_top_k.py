@@ -21,6 +21,7 @@ from pinfactory.core.utilities import log_likelihood
 
 HEADS = {"classes": Categorical.from_logits, "numbers": gaussian}
 decide = eqx.filter_jit(lambda hierarchy, x: jax.vmap(hierarchy)(x))
+decide_one = eqx.filter_jit(lambda hierarchy, x: hierarchy(x))
 
 
 def build(head, n_experts=6, n_available=6, top_k=None):
@@ -67,7 +68,7 @@ def test_experts_that_cannot_be_chosen_need_not_be_asked(head):
 
     for top_k in (None, 3):
         hierarchy = build(head, n_available=3, top_k=top_k)
-        priors = Priors.running(hierarchy(data.x[0]), 0.9, 0.9)
+        priors = Priors.running(decide_one(hierarchy, data.x[0]), 0.9, 0.9)
         state = learner.init(hierarchy, Constraints(priors, (Fixed(2.0), Fixed(3.0))))
         for n in range(3):
             state, info = step(jax.random.key(n), state, data)
@@ -83,7 +84,7 @@ def test_experts_that_cannot_be_chosen_need_not_be_asked(head):
 def test_the_objective_is_expected_over_the_asked_and_the_selector_pays_for_all():
     data = rows("classes")
     everyone, few = (decide(build("classes", top_k=k), data.x) for k in (None, 2))
-    priors = Priors.uniform(build("classes")(data.x[0]))
+    priors = Priors.uniform(decide_one(build("classes"), data.x[0]))
     answers = np.asarray(everyone.answers.probs, float)
     utility = np.take_along_axis(answers, np.asarray(data.y)[:, None, None], axis=2)[..., 0]
     p = np.asarray(everyone.selections[0].probs, float)
@@ -94,7 +95,7 @@ def test_the_objective_is_expected_over_the_asked_and_the_selector_pays_for_all(
     expected = (q * utility).sum(axis=1)
 
     given = jnp.take_along_axis(jnp.asarray(utility, jnp.float32), few.chosen, axis=1)
-    parts = objective(few, priors, given, (2.0, 3.0))
+    parts = eqx.filter_jit(objective)(few, priors, given, (2.0, 3.0))
     np.testing.assert_allclose(parts.utility, expected, rtol=1e-4)
     np.testing.assert_allclose(parts.information[0], selector, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(parts.information[1], experts, rtol=1e-4, atol=1e-6)
@@ -107,7 +108,8 @@ def test_a_running_prior_of_an_expert_is_the_mean_of_its_own_answers():
     data, hierarchy = rows("classes"), build("classes", top_k=2)
     decision = decide(hierarchy, data.x)
     weights = data.weight / data.weight.sum()
-    priors = Priors.running(hierarchy(data.x[0]), 0.9, 0.9).update(decision, weights)
+    priors = Priors.running(decide_one(hierarchy, data.x[0]), 0.9, 0.9)
+    priors = eqx.filter_jit(lambda priors: priors.update(decision, weights))(priors)
     prior = priors.stages[-1]
     q, probs = np.asarray(decision.responsibilities), np.asarray(decision.answers.probs)
     for m in range(6):

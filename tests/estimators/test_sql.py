@@ -1,10 +1,13 @@
 import sqlite3
 
+import equinox as eqx
+import jax
 import numpy as np
 import pandas as pd
 import pytest
 
 from pinfactory import SpecialistClassifier, SpecialistRegressor
+from pinfactory.networks import SoftTree
 
 SETTINGS = {
     **{"n_experts": 3, "max_iter": 200, "random_state": 0},
@@ -61,11 +64,12 @@ def test_the_query_gives_what_the_committee_says(table):
 
 def test_what_sql_cannot_say_is_refused_by_name(table):
     frame, y = table
-    quick = SETTINGS | {"max_iter": 5}
-    with pytest.raises(ValueError, match='needs selector="tree"'):
-        SpecialistRegressor(**quick | {"start": "random"}, selector="linear").fit(frame, y).to_sql(
-            "t"
-        )
     dated = frame.assign(day=pd.date_range("2024-01-01", periods=300))
+    quick = SETTINGS | {"start": "random", "max_iter": 5}
+    committee = SpecialistRegressor(**quick, selector="linear").fit(dated, y)
+    with pytest.raises(ValueError, match='needs selector="tree"'):
+        committee.to_sql("t")
+    tree = SoftTree.random(len(committee.encoding_.features), 3, key=jax.random.key(0))
+    committee.state_ = eqx.tree_at(lambda s: s.model.selector, committee.state_, tree)
     with pytest.raises(ValueError, match="fit without 'day'"):
-        SpecialistRegressor(**quick).fit(dated, y).to_sql("t")
+        committee.to_sql("t")

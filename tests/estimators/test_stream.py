@@ -34,24 +34,16 @@ def line() -> tuple[np.ndarray, np.ndarray]:
     return x, x @ [3.0, -1.0] + random.normal(0, 0.5, 6000)
 
 
-def streamed(line, key) -> float:
-    """Return R² after ten batches in the order of a key."""
+def test_numbers_are_learned_from_a_stream_in_any_order(line):
+    """By the target: the first feature rises with it, and so units of both change."""
     x, y = line
-    model = SpecialistRegressor(**QUICK)
-    for batch in np.array_split(np.argsort(key), 10):
-        model.partial_fit(x[batch], y[batch])
-    return model.score(x, y)
-
-
-@pytest.fixture(scope="module")
-def shuffled(line) -> float:
-    return streamed(line, np.arange(len(line[1])))
-
-
-@pytest.mark.parametrize("order", ["by target", "by feature"])
-def test_numbers_are_learned_from_a_stream_in_any_order(line, shuffled, order):
-    x, y = line
-    assert streamed(line, y if order == "by target" else x[:, 0]) > shuffled - 0.02
+    scores = []
+    for order in (np.arange(len(y)), np.argsort(y)):
+        model = SpecialistRegressor(**QUICK)
+        for batch in np.array_split(order, 10):
+            model.partial_fit(x[batch], y[batch])
+        scores.append(model.score(x, y))
+    assert scores[1] > scores[0] - 0.02
 
 
 def test_classes_that_come_one_after_the_other_are_told_apart():
@@ -70,7 +62,7 @@ def test_classes_that_come_one_after_the_other_are_told_apart():
 
 def test_a_fitted_committee_keeps_its_units_whatever_comes(line):
     x, y = line
-    model = SpecialistRegressor(**QUICK, max_iter=200).fit(x, y)
+    model = SpecialistRegressor(**QUICK, max_iter=50, early_stopping=False).fit(x, y)
     units = model.scaler_.mean_, model.target_scaler_.scale_
     model.partial_fit(x[:50] + 100.0, y[:50])
     assert (model.scaler_.mean_, model.target_scaler_.scale_) == units

@@ -24,6 +24,7 @@ gradient = eqx.filter_jit(
 )
 
 
+@pytest.fixture(scope="module")
 def regression():
     """Return learner, state and a batch of five tasks with three samples in either part."""
     learner = paper.sinusoids(
@@ -41,9 +42,10 @@ def regression():
     return *learner._start(learner._build(tasks, 0), tasks, new=True), batch
 
 
-def images(**settings):
+@pytest.fixture(scope="module")
+def images():
     """Return learner, state and a batch of tasks with two positive and two negative images."""
-    learner = paper.few_shot(2, filters=3, **settings)
+    learner = paper.few_shot(2, filters=3, dropout=0.0)
     labels = jnp.tile(jnp.asarray([1, 0, 1, 0]), (N, 1))
     numbers = RANDOM.uniform(size=(2, N, 4, 8, 8)).astype(np.float32)
     support, query = (Samples(jnp.asarray(x), labels) for x in numbers)
@@ -64,8 +66,8 @@ def differs(one, other):
     )
 
 
-def test_gradients_of_selector_and_experts_are_those_of_a_hand_computation():
-    learner, state, batch = regression()
+def test_gradients_of_selector_and_experts_are_those_of_a_hand_computation(regression):
+    learner, state, batch = regression
     key = jax.random.key(3)
     found, _ = gradient(learner.loss, state, batch, key)
     model = state.model
@@ -125,8 +127,8 @@ def _input(batch, n):
     return TaskInput(support, support.x)
 
 
-def test_experts_do_not_see_the_query_part_and_the_selector_does():
-    learner, state, batch = images()
+def test_experts_do_not_see_the_query_part_and_the_selector_does(images):
+    learner, state, batch = images
     key = jax.random.key(0)
     query = changed(changed(batch.query, 0), 1)
     one, _ = gradient(learner.loss, state, batch, key)
@@ -135,8 +137,8 @@ def test_experts_do_not_see_the_query_part_and_the_selector_does():
     assert differs(one.selector.network, other.selector.network)
 
 
-def test_the_selector_sees_positives_only_and_never_teaches_the_autoencoder():
-    learner, state, batch = images(dropout=0.0)
+def test_the_selector_sees_positives_only_and_never_teaches_the_autoencoder(images):
+    learner, state, batch = images
     key = jax.random.key(0)
     other = changed(batch.support, 0)
     embedding = state.model.selector.embedding
@@ -153,8 +155,8 @@ def test_the_selector_sees_positives_only_and_never_teaches_the_autoencoder():
         np.testing.assert_allclose(one, wanted, rtol=1e-3, atol=1e-6)
 
 
-def test_ten_steps_begin_at_the_expert_and_are_adams():
-    _, state, batch = regression()
+def test_ten_steps_begin_at_the_expert_and_are_adams(regression):
+    _, state, batch = regression
     expert = state.model.expert(jnp.asarray(0)).initial
     support = Samples(batch.support.x[0], batch.support.y[0])
     unchanged = AdamSteps(squared_error, 0.01, 0)(expert, support)

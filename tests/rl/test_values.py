@@ -9,6 +9,7 @@ from pinfactory import networks
 from pinfactory.rl.values import Critics, compute_advantages
 
 T, N = 7, 3
+advantages = jax.jit(compute_advantages)
 
 
 def draw(seed: int) -> tuple[np.ndarray, ...]:
@@ -34,7 +35,7 @@ def test_advantages_are_the_discounted_sum_of_surprises_until_the_episode_ends(
                 expected[t, n] += (gamma * trace) ** (later - t) * delta
                 if done[later, n]:
                     break
-    actual = compute_advantages(*map(jnp.asarray, draw(seed)), gamma, trace)
+    actual = advantages(*draw(seed), gamma, trace)
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -42,17 +43,17 @@ def test_advantages_are_the_discounted_sum_of_surprises_until_the_episode_ends(
 def test_a_truncated_episode_has_a_future_and_a_terminated_one_has_none(
     terminated: bool, future: float
 ) -> None:
-    one = jnp.ones((1, 1))
-    gained = compute_advantages(
-        one, 2.0 * one, 5.0 * one, jnp.full((1, 1), terminated), jnp.full((1, 1), True), 0.9, 0.95
+    one = np.ones((1, 1), np.float32)
+    gained = advantages(
+        one, 2.0 * one, 5.0 * one, np.full((1, 1), terminated), np.full((1, 1), True), 0.9, 0.95
     )
     assert gained[0, 0] == pytest.approx(1.0 + future - 2.0)
 
 
 def test_without_trace_they_are_the_one_step_advantages_of_the_paper() -> None:
-    utility, value, next_value, _, _ = map(jnp.asarray, draw(0))
-    never = jnp.zeros((T, N), bool)
-    actual = compute_advantages(utility, value, next_value, never, never, 0.9, 0.0)
+    utility, value, next_value, _, _ = draw(0)
+    never = np.zeros((T, N), bool)
+    actual = advantages(utility, value, next_value, never, never, 0.9, 0.0)
     np.testing.assert_allclose(actual, utility + 0.9 * next_value - value, rtol=1e-5, atol=1e-6)
 
 

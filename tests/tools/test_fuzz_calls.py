@@ -13,7 +13,7 @@ SLOW = [
 
 @pytest.mark.parametrize("name", ["SpecialistMixture", *SLOW])
 def test_bad_calls_are_refused_or_answered(name):
-    counts, faults, trainings = fuzz(name, 100 if name == "SpecialistMixture" else 30)
+    counts, faults, trainings = fuzz(name, 30)
     assert faults == []
     assert trainings < counts.total()
     assert set(counts) == {"refused", "answered"}

@@ -2,7 +2,6 @@
 
 import json
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,16 +9,22 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 NUMBERS = runpy.run_path(str(ROOT / "tools" / "docs_numbers.py"))
+README = runpy.run_path(str(ROOT / "tools" / "readme_results.py"))
 
 
-def test_the_numbers_of_the_readme_are_those_of_the_results():
-    command = [sys.executable, str(ROOT / "tools" / "readme_results.py"), "--check"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
+def test_the_numbers_of_the_readme_are_those_of_the_results(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(sys, "argv", ["readme_results.py", "--check"])
+    assert README["main"]() == 0
+    wrong = tmp_path / "README.md"
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    wrong.write_text(text.replace("<!-- end -->", "1<!-- end -->", 1), encoding="utf-8")
+    monkeypatch.setattr(sys, "argv", ["readme_results.py", "--check", "--page", str(wrong)])
+    assert README["main"]() == 1
+    assert "numbers that are not those of" in capsys.readouterr().err
 
 
-def test_numbers_are_filled_in_and_a_wrong_one_is_noticed(tmp_path):
-    filled = runpy.run_path(str(ROOT / "tools" / "readme_results.py"))["filled"]
+def test_numbers_are_filled_in_and_a_wrong_one_is_noticed():
+    filled = README["filled"]
     source = next((ROOT / "results").glob("*.json"))
     result = json.loads(source.read_text())
     name, first = source.stem, result["measures"][0]

@@ -168,7 +168,8 @@ def _from_storage(name: str, leaf: Any, array: np.ndarray) -> Any:
     if leaf.weak_type and zero.dtype == leaf.dtype:
         # A strong type in its place would change promotion and compile every step anew.
         return jnp.broadcast_to(zero, array.shape).at[...].set(array)
-    return jnp.array(array)
+    # `jnp.array` would compile a program for every shape.
+    return jax.device_put(array, may_alias=False)
 
 
 def _to_keys(name: str, leaf: Any, data: np.ndarray) -> jax.Array:
@@ -184,4 +185,4 @@ def _to_keys(name: str, leaf: Any, data: np.ndarray) -> jax.Array:
         raise MismatchError(
             f"{name} must hold key data of shape {expected}, but the file has {data.shape}"
         )
-    return jax.random.wrap_key_data(jnp.array(data), impl=implementations[0])
+    return jax.random.wrap_key_data(jax.device_put(data, may_alias=False), impl=implementations[0])

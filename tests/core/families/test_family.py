@@ -47,11 +47,11 @@ def random_members(maker, *batch, seed=0):
 def dirichlet(*shape, seed=0):
     """Weights that sum to one over the first axis."""
     draws = np.random.default_rng(seed).gamma(1.0, size=shape)
-    return jnp.asarray(draws / draws.sum(0))
+    return draws / draws.sum(0)
 
 
 def pick(members, index):
-    return jax.tree.map(lambda leaf: leaf[index], members)
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[index], members)
 
 
 def moved(member, noise):
@@ -109,14 +109,16 @@ def test_absorbing_a_batch_is_merging_all(maker):
     first, second = dirichlet(4, seed=1), dirichlet(4, seed=2)
     running = merge(pick(members, slice(4)), first)
     running = absorb(running, pick(members, slice(4, 8)), second, 0.1)
-    assert_close(running, merge(members, jnp.concatenate([0.9 * first, 0.1 * second])))
+    assert_close(running, merge(members, np.concatenate([0.9 * first, 0.1 * second])))
 
 
 def test_a_member_without_weight_does_not_count(maker):
     members = random_members(maker, 4)
-    weights = dirichlet(4).at[2].set(0.0)
+    weights = dirichlet(4) * (np.arange(4) != 2)
     weights = weights / weights.sum()
-    moved_away = jax.tree.map(lambda leaf: leaf.at[2].set(leaf[2] * 100.0), members)
+    moved_away = jax.tree.map(np.array, members)
+    for leaf in jax.tree.leaves(moved_away):
+        leaf[2] *= 100.0
     assert_close(merge(moved_away, weights), merge(members, weights))
 
 
@@ -132,10 +134,11 @@ def test_merge_takes_weights_for_each_expert_or_for_all(maker):
 
 def test_groups_merge_as_their_members_alone_do(maker):
     members = random_members(maker, 5, 2)
-    group = jnp.asarray([[0, 2], [2, 0], [3, 0], [0, 3], [2, 3]])
-    weights = jnp.asarray(np.random.default_rng(1).gamma(1.0, size=(5, 2)))
-    total = jnp.zeros(4).at[group].add(weights)
-    merged = members.merge_groups(weights / total[group], group, 4)
+    group = np.asarray([[0, 2], [2, 0], [3, 0], [0, 3], [2, 3]])
+    weights = np.random.default_rng(1).gamma(1.0, size=(5, 2))
+    total = np.bincount(group.ravel(), weights.ravel())
+    merge_groups = jax.jit(lambda p, weights, group: p.merge_groups(weights, group, 4))
+    merged = merge_groups(members, weights / total[group], group)
     assert merged.batch_shape == (4,)
     for m in (0, 2, 3):
         own = group == m

@@ -17,7 +17,8 @@ def bent_line():
 
 def test_lines_are_counted():
     x, y = bent_line()
-    committee = SpecialistRegressor(4, random_state=0).fit(x, y)
+    quick = {"start": "tree", "early_stopping": False, "max_iter": 200}
+    committee = SpecialistRegressor(4, random_state=0, **quick).fit(x, y)
     assert rule_peers._n_parts(committee) == len(committee.information_.in_use) >= 2
     assert rule_peers._n_parts(linear_tree(False, 0, n_leaves=3).fit(x, y)) == 3
 
