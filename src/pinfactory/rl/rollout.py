@@ -1,7 +1,7 @@
 """Experience from environments written in JAX: one compiled loop over time."""
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import equinox as eqx
 import jax
@@ -14,7 +14,10 @@ from pinfactory.core.compiling import bounded
 from . import envs
 
 # Of JAX, or of NumPy on the host.
-AnyArray = Array | np.ndarray
+if TYPE_CHECKING:
+    AnyArray: TypeAlias = Any
+else:
+    AnyArray = Array | np.ndarray
 # (observations, where an episode begins, state of the policy, uniform numbers)
 # ↦ (state of the policy, decision)
 Act = Callable[[Array, Array, Any, Array], tuple[Any, Any]]
