@@ -122,7 +122,7 @@ def _trpo(settings: Settings, seed: int) -> dict[str, Any]:
     return {**train_trpo(settings.total, seed, **_episodes(settings)), "kind": TRPO}
 
 
-def _episodes(settings: Settings) -> dict[str, int]:
+def _episodes(settings: Settings) -> dict[str, Any]:
     return {name: getattr(settings, name) for name in ("reports", "n_episodes", "n_judged")}
 
 
