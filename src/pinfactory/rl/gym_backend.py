@@ -199,7 +199,8 @@ class HostRollout:
         self.statistics = self.statistics.update(reward, done, weight.astype(np.int32))
         before, self.observation, self.starts = self.observation, observation, starts
         ends = (np.asarray(terminated, bool), done)
-        return Trajectory(before, decision, reward, *ends, next_observation, weight)
+        step: Any = (before, decision, reward, *ends, next_observation, weight)
+        return Trajectory(*step)
 
     def _checked(self, observation: Any, what: str) -> Float[np.ndarray, "n o"]:
         rows = np.asarray(observation, np.float32).reshape(self.n, -1)

@@ -1,7 +1,7 @@
 """Experience from environments written in JAX: one compiled loop over time."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import equinox as eqx
 import jax
@@ -14,10 +14,9 @@ from pinfactory.core.compiling import bounded
 from . import envs
 
 # Of JAX, or of NumPy on the host.
-if TYPE_CHECKING:
-    AnyArray: TypeAlias = Any
-else:
-    AnyArray = Array | np.ndarray
+AnyArray = Array | np.ndarray
+# The same where compiled functions use it as an array of JAX.
+StepArray = Array if TYPE_CHECKING else AnyArray
 # (observations, where an episode begins, state of the policy, uniform numbers)
 # ↦ (state of the policy, decision)
 Act = Callable[[Array, Array, Any, Array], tuple[Any, Any]]
@@ -131,13 +130,13 @@ class Trajectory(eqx.Module):
     what a step led to, before any reset. A step that only reset an environment has no weight.
     """
 
-    observation: Float[AnyArray, "*t n o"]
+    observation: Float[StepArray, "*t n o"]
     decision: Any
-    reward: Float[AnyArray, "*t n"]
-    terminated: Bool[AnyArray, "*t n"]
-    done: Bool[AnyArray, "*t n"]
-    next_observation: Float[AnyArray, "*t n o"]
-    weight: Float[AnyArray, "*t n"]
+    reward: Float[StepArray, "*t n"]
+    terminated: Bool[StepArray, "*t n"]
+    done: Bool[StepArray, "*t n"]
+    next_observation: Float[StepArray, "*t n o"]
+    weight: Float[StepArray, "*t n"]
 
 
 def rollout(
