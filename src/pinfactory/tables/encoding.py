@@ -95,9 +95,9 @@ class Encoding:
         used = [column for column in self.columns if column.kind != "left out"]
         absent = sorted({c.name for c in used} - set(frame.columns))
         if absent:
-            raise ValueError(
-                f"the table must have all columns of fit, but lacks {', '.join(map(repr, absent))}."
-            )
+            told = ", ".join(map(repr, absent[:6]))
+            told += f" and {len(absent) - 6} more" if len(absent) > 6 else ""
+            raise ValueError(f"the table must have all columns of fit, but lacks {told}.")
         return [column.read(frame[column.name]) for column in used]
 
     def transform(self, data: Any) -> Float[np.ndarray, "n d"]:
