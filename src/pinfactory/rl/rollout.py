@@ -15,8 +15,11 @@ from . import envs
 
 # Of JAX, or of NumPy on the host.
 AnyArray = Array | np.ndarray
-# The same where compiled functions use it as an array of JAX.
-StepArray = Array if TYPE_CHECKING else AnyArray
+# The same; type checkers see what compiled functions make of it.
+if TYPE_CHECKING:
+    StepArray = Array
+else:
+    StepArray = AnyArray
 # (observations, where an episode begins, state of the policy, uniform numbers)
 # ↦ (state of the policy, decision)
 Act = Callable[[Array, Array, Any, Array], tuple[Any, Any]]
