@@ -229,7 +229,7 @@ def draw(results: Results) -> Figure:
     """Draw, for every task, returns, bits, and who acts where."""
     groups = _groups(results)
     tasks = list(dict.fromkeys(name for name, _ in groups))
-    figure = new_figure(18.5, 4.3 * len(tasks))
+    figure = new_figure(18.5, 5.2 * len(tasks))
     rows = figure.subplots(len(tasks), 4, squeeze=False, width_ratios=[1.2, 1.0, 1.1, 0.9])
     for row, name in zip(rows, tasks, strict=True):
         kinds = {kind: found for (task, kind), found in groups.items() if task == name}
@@ -253,7 +253,8 @@ def _draw_returns(axes: Axes, task: Task, kinds: Mapping[str, Any]) -> None:
     axes.axhline(task.solved, color=GREY, lw=1.0, ls=":")
     label_steps(axes)
     axes.set(ylabel="return")
-    axes.legend(frameon=False, fontsize=9)
+    # Below the axes: curves fill all of them.
+    axes.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(0.0, -0.2))
     shown_of = over_seeds("median and range", max(map(len, kinds.values())))
     headline(axes, task.title, f"stochastic return: {shown_of}; dotted: solved")
     tidy(axes)
