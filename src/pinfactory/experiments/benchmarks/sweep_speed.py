@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -113,8 +113,7 @@ def _both(settings: Settings, kind: str) -> dict[str, dict[str, float]]:
         cache = {CACHE_VARIABLE: folder, "JAX_ENABLE_COMPILATION_CACHE": "true"}
         with inherited({} if kind == _COLD else cache):
             if kind != _COLD:
-                short = replace(settings, agent_steps=40_000, seed_steps=40_000)
-                _rates(replace(short, trainings=4, agents=2), kind, 1)
+                _rates(Settings.quick(steps=settings.steps, trainings=4, agents=2), kind, 1)
             return {str(jobs): _rates(settings, kind, jobs) for jobs in (1, 2)}
 
 
