@@ -22,10 +22,14 @@ test: lint tests
 tests: $(VENV)/.dev
 	$(PYTEST)
 
-# With the effort of the compiler that users have: pages show what they would see, digit by digit.
-test-slow: export XLA_FLAGS = --xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1
+# Most compile longer than they compute. Those that do not, and pages, which show what users would
+# see, digit by digit, have the effort of the compiler that users have.
+SLOW := $(BIN)/pytest -n 2 --dist worksteal
+OPTIMISED := --xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1
+
 test-slow: $(VENV)/.dev
-	$(BIN)/pytest -n 2 --dist worksteal -m slow
+	$(SLOW) -m 'slow and not optimised'
+	XLA_FLAGS='$(OPTIMISED)' $(SLOW) -m 'slow and optimised'
 
 # Tracing every line takes a good part of the time of all tests.
 coverage: $(VENV)/.dev
@@ -72,8 +76,8 @@ numbers:
 	$(PYTHON) tools/docs_numbers.py
 
 # Words, executed blocks and pages without an example.
-words:
-	$(PYTHON) tools/docs_words.py --most 1200
+words: $(VENV)/.dev
+	$(BIN)/python tools/docs_words.py --most 1200
 
 # The pages of docs/notebooks as notebooks.
 notebooks:

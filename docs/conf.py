@@ -24,6 +24,7 @@ exclude_patterns = ["_build"]
 html_math_renderer = "mathml"
 html_theme = "furo"
 html_title = project
+pygments_dark_style = "github-dark"  # Furo's own underlines imported modules
 html_static_path = ["_static"]
 html_css_files = ["wide.css"]
 myst_heading_anchors = 3

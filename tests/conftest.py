@@ -7,7 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 # Tests compile much and compute little: programs that compile fast beat fast programs. Those cut
-# into parts for several threads take longer in sum. The slow tests compute as users do.
+# into parts for several threads take longer in sum. Tests marked `optimised` compute as users do.
 os.environ.setdefault(
     "XLA_FLAGS",
     "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"

@@ -28,7 +28,8 @@ PAGES = [
 ]
 QUICK = ("README.md", "docs/idea.md", "docs/extending.md")
 NAME = attrgetter("stem")
-SLOW = [pytest.param(page, marks=pytest.mark.slow) for page in PAGES if page not in QUICK]
+OPTIMISED = (pytest.mark.slow, pytest.mark.optimised)
+SLOW = [pytest.param(page, marks=OPTIMISED) for page in PAGES if page not in QUICK]
 
 
 @pytest.mark.parametrize("name", sorted(set(re.findall(r"`(pinfactory\.[\w.]+)`", EQUATIONS))))
@@ -126,6 +127,13 @@ def test_every_command_of_a_page_is_one_that_the_program_takes(monkeypatch):
     assert len(commands) > 40
     known = {listing.name for listing in discover()} | {"NAME", "random_tables"}
     assert {name.replace("-", "_") for names in asked for name in names} <= known
+
+
+def test_no_block_of_python_is_left_out():
+    fence = re.compile(r"^ *[`~]{3,} *(?:\{code(?:-block)?\} *)?(?:i?py|python)", re.MULTILINE)
+    for page in all_pages():
+        text = page.read_text(encoding="utf-8")
+        assert len(fence.findall(text)) == len(list(BLOCK.finditer(text))), page
 
 
 def test_what_a_block_prints_is_shown_below_it():

@@ -81,6 +81,16 @@ EXCEPTIONS = {
         {(64, 64): ["MetaSpecialistAgent"]},
     ),
     "n_epochs": ("found for each setting", 8, {4: ["MetaSpecialistAgent"]}),
+    "n_initial_experts": (
+        "all experts of an agent begin at once; of many tasks, two are learned first",
+        None,
+        {2: ["MetaSpecialistAgent"]},
+    ),
+    "growth_fraction": (
+        "experts of an agent are split early; those of tasks when their selector has learned",
+        0.1,
+        {0.8: ["MetaSpecialistAgent"]},
+    ),
     "n_steps": ("an episode of a task is a whole rollout", 64, {128: ["MetaSpecialistAgent"]}),
 }
 # `utility` comes first where a regressor is told what its answers are worth, and last where a

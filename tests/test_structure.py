@@ -1,6 +1,5 @@
 """Rules of the house: who may import whom, and what exists only once."""
 
-import pytest
 import structure
 
 
@@ -22,7 +21,5 @@ def test_what_should_exist_once_does():
     assert counts["training loops"] == 1
 
 
-@pytest.mark.parametrize("place", structure.long_functions())
-def test_functions_fit_on_a_screen(place):
-    # The equations of motion of a double pendulum are one formula.
-    assert "_equations_of_motion" in place
+def test_functions_fit_on_a_screen():
+    assert structure.long_functions() == []

@@ -34,7 +34,7 @@ def pages() -> Iterator[Path]:
     """Return README and the pages of the documentation, without those of history."""
     yield ROOT / "README.md"
     for path in sorted((ROOT / "docs").rglob("*.md")):
-        if not {"_build", "notes"} & set(path.parts):
+        if not {"_build", "notes", "results"} & set(path.parts):
             yield path
 
 

@@ -6,7 +6,7 @@ The files serve as fixtures of the file format (`tests/persistence/fixtures/`) a
 `tools/fuzz_files.py` alters. A new kind of model gets an entry in `MODELS`.
 """
 
-import sys
+import argparse
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -182,4 +182,10 @@ def write(folder: Path, kinds: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]), sys.argv[2:] or list(MODELS))
+    parser = argparse.ArgumentParser(description="Write a small file of every kind of model.")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("kinds", nargs="*", default=list(MODELS), metavar="KIND")
+    given = parser.parse_args()
+    if unknown := set(given.kinds) - set(MODELS):
+        parser.error(f"unknown kinds {sorted(unknown)}; there are {', '.join(MODELS)}")
+    write(given.folder, given.kinds)

@@ -13,10 +13,13 @@ A table of an experiment, in which parts of the measures' names make rows and co
     :style: ±.3f
     ```
 
-All accepted results, a section for each::
+All numbers of an experiment::
 
-    ```{all-results}
+    ```{all-measures} synthetic_tasks
     ```
+
+Each accepted result has a page of its own, `results/NAME.md`, which is written before the pages are
+read and is not kept.
 
 Below a table, a result that another version has made is named with that version.
 """
@@ -79,19 +82,30 @@ class ResultsTable(SphinxDirective):
         return [_table_node(cells), _origin(results[name], self.config.release)]
 
 
-class AllResults(SphinxDirective):
-    """Every accepted result, with all its numbers."""
+class AllMeasures(SphinxDirective):
+    """All numbers of an experiment, with what it is about."""
+
+    required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
-        """Return a section for each."""
-        found: list[nodes.Node] = []
-        for name, result in read_accepted(_FOLDER).items():
-            section = nodes.section("", nodes.title("", result["title"]), ids=[name])
-            self.state.document.note_implicit_target(section)
-            section += [_paragraph(text) for text in result["about"].strip().split("\n\n")]
-            section += [_table_node(_all_measures(result)), _origin(result, self.config.release)]
-            found.append(section)
-        return found
+        """Return text, table and a line about the run."""
+        result = read_accepted(_FOLDER)[self.arguments[0]]
+        about = [_paragraph(text) for text in result["about"].strip().split("\n\n")]
+        return [*about, _table_node(_all_measures(result)), _origin(result, self.config.release)]
+
+
+def write_pages(app: Sphinx) -> None:
+    """Write a page for each accepted result, and delete those of results that are gone."""
+    folder = Path(app.srcdir) / "results"
+    folder.mkdir(exist_ok=True)
+    pages = {
+        folder / f"{name}.md": f"# `{name}`: {result['title']}\n\n```{{all-measures}} {name}\n```\n"
+        for name, result in read_accepted(_FOLDER).items()
+    }
+    for path in set(folder.glob("*.md")) - set(pages):
+        path.unlink()
+    for path, text in pages.items():
+        path.write_text(text, encoding="utf-8")
 
 
 def _paragraph(text: str) -> nodes.paragraph:
@@ -108,9 +122,9 @@ def _all_measures(result: dict[str, Any]) -> Cells:
     """Return the numbers with what the paper prints and what is promised, where there are any."""
     more = {"paper": "paper", "paper_method": "paper's method", "target": "promised"}
     shown = [key for key in more if any(m[key] is not None for m in result["measures"])]
-    head = ["", "measured", "unit", *(more[key] for key in shown)]
+    head = ["", "measured", *(more[key] for key in shown)]
     rows = [
-        [m["name"], format_measure(m, "±"), m["unit"], *(number(m[key]) for key in shown)]
+        [m["name"], f"{format_measure(m, '±')} {m['unit']}", *(number(m[key]) for key in shown)]
         for m in result["measures"]
     ]
     return [head, *rows]
@@ -145,15 +159,17 @@ def _table_node(cells: Cells) -> nodes.table:
 
 
 def _row(texts: list[str]) -> nodes.row:
-    return nodes.row("", *(nodes.entry("", nodes.paragraph("", text)) for text in texts))
+    kept = (text.replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}") for text in texts)
+    return nodes.row("", *(nodes.entry("", nodes.paragraph("", text)) for text in kept))
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Tell Sphinx of the role and the directive."""
     app.add_role("result", ResultRole())
-    directives_: dict[str, type[Directive]] = {"results": ResultsTable, "all-results": AllResults}
+    directives_: dict[str, type[Directive]] = {"results": ResultsTable, "all-measures": AllMeasures}
     for name, directive in directives_.items():
         app.add_directive(name, directive)
+    app.connect("builder-inited", write_pages)
     # Results are no sources of Sphinx: read every page again.
     app.connect(
         "env-get-outdated", lambda app, env, added, changed, removed: sorted(env.found_docs)

@@ -43,7 +43,7 @@ class Learnable(BaseEstimator):
         """Return a state of the right shapes that has learned nothing."""
 
     def _check_state(self) -> None:
-        """Raise a ValueError if the state, which comes from a file, is one that nobody learns."""
+        """Raise a ValueError if the state, read from a file, cannot be the result of training."""
 
     def _check_fitted(self) -> None:
         """Raise `NotFittedError` before `fit`; agents, which have none, can act from the start."""

@@ -75,7 +75,7 @@ def mlp(
     return eqx.nn.Sequential(layers[:-1])
 
 
-# Farther than this, in deviations, a selector does not look: it chooses whom it chooses there.
+# A selector sees inputs clipped to this many deviations: beyond, its choice stays the same.
 FARTHEST_SELECTED = 5.0
 
 
@@ -95,18 +95,13 @@ class SoftTree(eqx.Module):
 
     Every gate sends an input to one side with probability σ(w·x + b). The gates of a hierarchical
     mixture of experts (Jordan & Jacobs 1994).
-
-    Attributes
-    ----------
-    weight, bias
-        The gates.
-    path
-        Where the way to each leaf passes a gate on its side w·x + b > 0 (1), on the other side
-        (−1), or not at all (0).
     """
 
+    #: The gates.
     weight: Float[Array, "gates d"]
     bias: Float[Array, " gates"]
+    #: Where the way to each leaf passes a gate on its side w·x + b > 0 (1), on the other side
+    #: (−1), or not at all (0).
     path: Int[Array, "leaves gates"]
 
     @classmethod
@@ -186,7 +181,7 @@ def residual_mlp(
 
 # ------------------------------------------------------------------------ how large they may be
 
-# Settings that nobody has checked, such as a file's, may ask for more than there is room for.
+# Unchecked settings, such as those of a file, may need more memory than there is.
 # Whatever draws the weights of a network calls `reserve` first.
 
 # An array counts as this many numbers at least: a million empty ones cost time, too.

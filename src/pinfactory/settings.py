@@ -19,7 +19,7 @@ Option = TypeVar("Option")
 
 # Compiled programs count in 32 bits.
 MOST_COUNTED = 2**31 - 1
-# Whoever asks an adapted learner waits for its gradient steps, and a file may say any number.
+# Gradient steps of an adaptation: a file may hold any number, and a prediction would not end.
 MOST_STEPS = 10_000
 
 
@@ -95,7 +95,7 @@ def stored(value: Any) -> Any:
         numbers = (value.start.item(), value.end.item(), value.steps.item())
         return {"scheduled": (*numbers, value.shape)}
     if callable(value):
-        # A file holds no code: whoever loads it supplies the function again.
+        # A file holds no code: the function has to be given to `load` again.
         return {"function": dotted_name(value)}
     return value
 

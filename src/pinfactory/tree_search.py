@@ -15,23 +15,13 @@ from .networks import SoftTree, limit
 
 
 class Tree(NamedTuple):
-    """A tree as arrays: its first nodes are its gates, the others the ends of its paths.
+    """A tree as arrays: its first nodes are its gates, the others the ends of its paths."""
 
-    Attributes
-    ----------
-    root
-        Where all paths begin.
-    parent
-        The gate above each node; −1 above the root.
-    child
-        The nodes below each gate, on its side w·x + b < 0 and on the other.
-    leaf
-        The first leaf at each end that is available; beyond all leaves if there is none.
-    """
-
-    root: Int[Any, ""]
-    parent: Int[Any, " nodes"]
+    root: Int[Any, ""]  # where all paths begin
+    parent: Int[Any, " nodes"]  # the gate above each node; −1 above the root
+    # The nodes below each gate, on its side w·x + b < 0 and on the other.
     child: Int[Any, "gates 2"]
+    # The first leaf at each end that is available; beyond all leaves if there is none.
     leaf: Int[Any, " leaves"]
 
     @classmethod

@@ -87,6 +87,7 @@ def test_one_block_learns_to_learn_and_is_stored(learner: Any, tasks: Bars, tmp_
 
 
 @pytest.mark.slow
+@pytest.mark.optimised
 @pytest.mark.parametrize("kind", [PrototypicalNetworks, MatchingNetworks])
 def test_four_blocks_learn_and_store_their_statistics(
     kind: Any, tasks: Bars, tmp_path: Path

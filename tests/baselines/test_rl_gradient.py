@@ -19,6 +19,7 @@ SMALL = {"n_tasks": 32, "n_steps": 80, "hidden": (32, 32), "gamma": 0.9}
 
 
 @pytest.mark.slow
+@pytest.mark.optimised
 @pytest.mark.parametrize("method", [MAMLPolicy, ProMP])
 def test_one_gradient_step_finds_the_sign_of_a_motor(method) -> None:
     learner = method(point_tasks(), **SMALL)

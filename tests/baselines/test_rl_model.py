@@ -8,6 +8,7 @@ from point_task import best_return, point_tasks
 
 
 @pytest.mark.slow
+@pytest.mark.optimised
 def test_planning_with_an_adapted_model_comes_close_to_the_best_controller() -> None:
     learner = GrBAL(
         point_tasks(),

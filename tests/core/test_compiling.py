@@ -19,6 +19,7 @@ from pinfactory.core.compiling import (
     bounded,
     compiled,
     compiled_with_kernels,
+    even_batch,
     forget_programs,
     library_settings,
     one_kernel,
@@ -103,7 +104,7 @@ def test_every_compiled_function_of_the_library_is_bounded():
         if path.relative_to(package).parts[0] != "experiments"  # whose processes end
         for before in decorator.findall(path.read_text(encoding="utf-8"))
     ]
-    assert len(found) > 20
+    assert len(found) > 5  # most are compiled by `compiled` or `compiled_fully`
     assert [path for path, before in found if before != "@bounded"] == []
 
 
@@ -162,3 +163,10 @@ def test_tables_of_other_shapes_compile_nothing_that_is_not_bounded(learner):
     # The first has compiled what both need.
     first, second = found
     assert second <= first
+
+
+@pytest.mark.parametrize(
+    ("n", "most", "size"), [(2000, 488, 400), (7, 5, 1), (7, 9, 7), (12, 6, 6), (4, 0, 1)]
+)
+def test_batches_of_a_map_have_one_size(n, most, size):
+    assert even_batch(n, most) == size

@@ -9,7 +9,16 @@ import pytest
 from pinfactory import networks
 from pinfactory.core.constraints import Constraints, Fixed, Priors
 from pinfactory.core.families import Categorical
-from pinfactory.core.growth import order_by_share, reorder, split_outputs, split_priors
+from pinfactory.core.growth import (
+    best_merges,
+    best_split,
+    fewest_as_good,
+    order_by_share,
+    parameter_price,
+    reorder,
+    split_outputs,
+    split_priors,
+)
 from pinfactory.core.hierarchy import FamilyExpert, assemble
 from pinfactory.core.learning import CommitteeLoss, Data, Learner
 from pinfactory.core.utilities import log_likelihood
@@ -85,6 +94,26 @@ def test_the_busiest_comes_first_and_who_is_switched_off_last():
     ordered = order_by_share(state, share)
     np.testing.assert_allclose(shares(ordered), shares(state)[:, [2, 3, 0, 1]], atol=1e-6)
     np.testing.assert_array_equal(ordered.model.available, [True, True, True, False])
+
+
+def test_only_what_gains_more_than_its_price_is_split_or_merged():
+    assert best_split(np.asarray([1.0, 3.0, 2.0]), 2.5) == 1
+    assert best_split(np.asarray([1.0, 3.0, 2.0]), 3.0) is None
+    assert best_split(np.empty(0)) is None
+    # (0, 1) gains most, so that (1, 2) waits; (3, 4) loses.
+    a, b = np.asarray([1, 0, 3, 2]), np.asarray([2, 1, 4, 5])
+    assert best_merges(np.asarray([2.0, 3.0, -1.0, 0.5]), a, b) == [1, 3]
+    # k parameters of N rows add k log N to Bayes' information criterion, which is −2 log p.
+    assert parameter_price(np.exp(4.0), 3) == pytest.approx(6.0)
+
+
+def test_the_fewest_experts_that_are_as_good_are_enough():
+    noise, weight = np.tile([0.1, -0.1], 200), np.ones(400)
+    # Three experts gain 0.002 over two, with a standard error of 0.1/√400 = 0.005.
+    scores = np.stack([noise, 1.0 + noise, np.full(400, 1.002), 0.5 + noise], axis=1)
+    assert fewest_as_good(scores, weight) == 2
+    scores[:, 2] += 0.01
+    assert fewest_as_good(scores, weight) == 3
 
 
 def test_what_cannot_be_done_is_refused():

@@ -273,6 +273,7 @@ def test_wrong_arguments_are_refused_by_name(change, message):
 
 
 @pytest.mark.slow
+@pytest.mark.optimised
 def test_a_table_of_a_thousand_by_a_thousand_is_divided_among_sixteen_experts():
     centres = np.random.default_rng(0).permutation(np.repeat(np.arange(16), 63))[:1000]
     utility = (centres[:, None] == centres[None, :]).astype(float)

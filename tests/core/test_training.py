@@ -367,9 +367,10 @@ def test_a_kernel_that_cannot_be_made_is_no_reason_to_fail(linear_hierarchy, rng
         raise jax.errors.JaxRuntimeError("UNIMPLEMENTED: unhandled opcode")
 
     monkeypatch.setattr(training, "SMALL_STATE", 0)
+    monkeypatch.setattr(training, "NARROW", 0)
     expected = learn()
     monkeypatch.undo()
-    monkeypatch.setattr(training, "_advance_in_turn", fail)
+    monkeypatch.setattr(training, "_advance_by_loops", fail)
     assert eqx.tree_equal(learn(), expected)
 
 

@@ -10,6 +10,7 @@ from sklearn.linear_model import LinearRegression
 
 import pinfactory
 from pinfactory import SpecialistRegressor
+from pinfactory.estimators.table import Reach, Rows
 from pinfactory.persistence import ModelFileError
 
 
@@ -36,6 +37,12 @@ def test_beyond_the_data_answers_change_as_those_of_one_line_of_all_rows(committ
     line = LinearRegression().fit(bent[["x", "other"]], bent["y"])
     answers = committee.predict(rows(-200.0, -100.0, 100.0, 200.0))
     np.testing.assert_allclose(np.diff(answers)[[0, 2]] / 100, line.coef_[0], rtol=0.01)
+    # Where rows might have been learned from, but none was, they change as those of one line of
+    # the rows that were.
+    near = bent[bent["x"].abs() < 10]
+    line.fit(near[["x", "other"]], near["y"])
+    found = np.diff(committee.predict(rows(12.0, 20.0))) / 8
+    np.testing.assert_allclose(found, line.coef_[0], atol=0.001)
     # Within the data every expert has a slope of its own.
     np.testing.assert_allclose(committee.predict(rows(-2.0, 2.0)), 2.0, atol=0.2)
 
@@ -46,6 +53,25 @@ def test_rows_that_were_not_learned_from_are_answered_no_worse_than_by_one_line(
     own = LinearRegression().fit(x[near], y[near])
     errors = [np.abs(model.predict(x[~near]) - y[~near]).max() for model in (committee, own)]
     assert errors[0] < errors[1]
+
+
+def test_experts_end_where_fewer_than_ten_rows_tell_of_a_slope():
+    x = np.r_[np.arange(1001) / 1000, np.arange(40.0, 52.0), 70.0][:, None]
+    every = Rows(np.arange(len(x)), np.ones(len(x)))
+    reach = Reach.of_experts(x, every, Reach.endless(1))
+    # Ten rows are at 43 or more. No row is below 0, where the middle 95 % end at 0.025 and 0.988.
+    np.testing.assert_allclose(reach, [[0.025 - 0.963], [43.0]], atol=0.002)
+
+
+def test_rows_measured_wrongly_change_no_prediction_of_other_rows():
+    random = np.random.default_rng(1)
+    x = random.standard_t(3, size=(600, 3))
+    y = x.sum(axis=1) + np.abs(x[:, 0]) + random.normal(0, 0.1, 600)
+    wrong = 50.0 * random.choice([-1.0, 1.0], size=(10, 3)) * x.std(axis=0)
+    model = SpecialistRegressor(n_experts=4, random_state=0).fit(x, y)
+    alone = model.predict(x)
+    model.fit(np.vstack([x, wrong]), np.r_[y, np.full(10, y.mean())])
+    assert np.mean((model.predict(x) - alone) ** 2) < 0.002 * np.var(y)
 
 
 def test_a_straight_line_goes_on_however_far_a_row_is():
@@ -76,7 +102,15 @@ def test_a_file_knows_how_answers_go_on(committee, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "known", [(np.zeros(2), np.ones(2)), (np.zeros(2), -np.ones(2), np.zeros((1, 2))), "a", 3.0]
+    "known",
+    [
+        (np.zeros((1, 2)), np.ones((1, 2))),
+        (np.zeros((1, 2)), -np.ones((1, 2)), np.zeros((1, 1, 2))),
+        (np.zeros((0, 2)), np.zeros((0, 2)), np.zeros((0, 1, 2))),
+        (np.zeros(2), np.ones(2), np.zeros((1, 2))),
+        "a",
+        3.0,
+    ],
 )
 def test_a_file_with_ends_that_cannot_be_is_refused(committee, tmp_path, known):
     strange = copy.copy(committee)

@@ -482,6 +482,20 @@ def test_ctrl_c_keeps_what_was_learned(monkeypatch, early_stopping):
     assert stopped.score(X, Y) > 0.8
 
 
+def test_ctrl_c_ends_a_whole_grid_search(monkeypatch):
+    def press(self, progress, run):
+        pressed.append(progress.step)
+        raise KeyboardInterrupt
+
+    pressed = []
+    monkeypatch.setattr(ProgressBar, "chunk", press)
+    search = GridSearchCV(quick(verbose=True), {"beta_expert": [1e-3, 25.0]}, cv=2)
+    with pytest.warns(UserWarning, match="interrupted"), pytest.raises(KeyboardInterrupt):
+        search.fit(X, Y)
+    assert len(pressed) == 1
+    assert not hasattr(search, "best_score_")
+
+
 @pytest.mark.parametrize("early_stopping", [False, True, "folds"])
 def test_ctrl_c_before_the_first_chunk_changes_nothing(monkeypatch, early_stopping):
     def press(self, *args):

@@ -77,6 +77,7 @@ def test_possible_numbers_in_any_units_of_the_targets(utility, scale):
 
 
 @pytest.mark.slow
+@pytest.mark.optimised
 @both
 def test_possible_numbers_from_a_thousand_experts(kind):
     for beta in (1e-6, 1e6):

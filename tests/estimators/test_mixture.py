@@ -67,6 +67,7 @@ def test_superfluous_experts_are_neglected(beta_selector: float) -> None:
         mixture = SpecialistMixture(8, beta_selector=beta_selector, random_state=seed).fit(data)
         means = mixture.means_[mixture.weights_ > 0]
         assert len(means) == 4
+        assert np.all(np.diff(mixture.weights_) <= 0)
         assert mixture.effective_experts_ == pytest.approx(4.0, abs=0.1)
         # One at every centre.
         nearest = np.linalg.norm(means[:, None] - CENTRES, axis=-1).argmin(axis=1)

@@ -98,10 +98,10 @@ def test_the_papers_method_stands_beside_ours(table: dict[str, Any]) -> None:
     assert rows[f"{name}, the paper's method"].paper == 0.828
 
 
-def test_the_paper_preset_has_every_learner_and_both_readings() -> None:
+def test_the_paper_preset_has_every_learner_and_seed() -> None:
     names = omniglot_table.pieces(omniglot_table.Settings.paper())
-    assert len(names) == 2 * 3 * (5 + 2 + 8)
-    assert "16 experts, rotations as augmentation, seed 2" in names
+    assert len(names) == 3 * (5 + 2 + 2)
+    assert "16 experts, rotations as classes, seed 2" in names
 
 
 def test_missing_archives_are_reported(tmp_path: Path) -> None:
@@ -118,6 +118,7 @@ def test_an_expert_for_every_alphabet_tells_it_wholly() -> None:
 
 @needs_archives
 @pytest.mark.slow
+@pytest.mark.optimised
 def test_alphabets_are_assigned_and_drawn(tmp_path: Path) -> None:
     settings = omniglot_alphabets.Settings.quick(folder=str(FOLDER), max_iter=200, n_experts=4)
     results = {name: run() for name, run in omniglot_alphabets.pieces(settings).items()}
@@ -134,6 +135,7 @@ def test_alphabets_are_assigned_and_drawn(tmp_path: Path) -> None:
 
 @needs_archives
 @pytest.mark.slow
+@pytest.mark.optimised
 def test_a_short_training_adapts_to_unseen_characters_and_divides_them() -> None:
     """Beyond the 72 to 76 % of an untrained network; the choice of an expert is no coin toss."""
     settings = omniglot_table.Settings.quick(
@@ -149,6 +151,7 @@ def test_a_short_training_adapts_to_unseen_characters_and_divides_them() -> None
 
 @needs_archives
 @pytest.mark.slow
+@pytest.mark.optimised
 def test_experts_part_where_families_are_hard_to_know() -> None:
     """A class with all its turned drawings; from a random start p(m|x) was the same for all."""
     tasks = Omniglot(rotations="augmentation", folder=FOLDER)
@@ -161,6 +164,7 @@ def test_experts_part_where_families_are_hard_to_know() -> None:
 
 @needs_archives
 @pytest.mark.slow
+@pytest.mark.optimised
 def test_a_tiny_run_of_the_papers_method() -> None:
     settings = omniglot_table.Settings.quick(
         method="paper", folder=str(FOLDER), n_experts=(2,), max_iter=3, n_tasks=20, curve=(0, 10)

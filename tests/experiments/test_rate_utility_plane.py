@@ -108,6 +108,7 @@ def test_the_decision_boundary_is_where_both_classes_are_equally_probable():
 
 
 @pytest.mark.slow
+@pytest.mark.optimised
 def test_every_kind_of_resource_is_drawn_and_budgets_are_met(tmp_path):
     settings = budgets.Settings.quick(seeds=1, n_budgets=5, n_prices=2, steps=3000)
     results = {

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from pinfactory.experiments.balancing import play, play_original
+from pinfactory.experiments.controls.agents import AGENT_CONTROLS
 from pinfactory.experiments.figures import rl_balance, rl_cart_pole, rl_swing_up
 from pinfactory.experiments.figures._rl import first_above
 from pinfactory.experiments.figures._rl_starts import BACKWARD, starts
@@ -127,6 +128,7 @@ def swing(task: str, kind: str, level: float) -> dict:
         "view": random.uniform(-3, 3, (50, 2)),
         "responsible": random.dirichlet(np.ones(n), 50),
         "upright": random.uniform(size=n),
+        "n_parameters": 1389,
     }
 
 
@@ -141,11 +143,61 @@ def swings() -> dict:
     }
 
 
+def swing_control(task: str, name: str, level: float) -> dict:
+    committee = "8 linear experts" if task == "double pendulum" else "5 linear experts"
+    return {
+        "task": task,
+        "control": name,
+        "committee": committee,
+        "final_deterministic": level,
+        "final_stochastic": level,
+        "effective_experts": 2.0,
+        "n_parameters": 1400,
+    }
+
+
 def test_swing_ups_show_every_task_and_who_balances(swings) -> None:
     shown = titles(rl_swing_up.draw(swings))
     for task in rl_swing_up.TASKS.values():
         assert task.title in shown
     assert shown.count("Who swings, who balances") == len(rl_swing_up.TASKS)
+
+
+def test_controls_of_swing_ups_stand_beside_the_largest_committee(swings) -> None:
+    controls = {
+        f"{task}, control: constant experts, seed {seed}": swing_control(
+            task, "constant experts", -150.0 - 100.0 * seed
+        )
+        for task in rl_swing_up.TASKS
+        for seed in range(2)
+    }
+    judged = {m.name: m.ours for m in rl_swing_up.measures(swings | controls)}
+    assert judged["share of seeds that solve it, pendulum, control: constant experts"] == 0.5
+    assert judged["return, stochastic, cart-pole, control: constant experts"] == -200.0
+    assert judged["parameters, pendulum, control: constant experts"] == 1400
+    figure = rl_swing_up.draw(swings | controls)
+    shown = [axes for axes in figure.axes if axes.get_title(loc="left").startswith("Controls")]
+    labels = [[text.get_text() for text in axes.get_yticklabels()] for axes in shown]
+    assert labels == [
+        ["5 linear experts", "constant experts"],
+        ["5 linear experts", "constant experts"],
+        ["8 linear experts", "constant experts"],
+    ]
+
+
+def test_all_controls_are_of_the_full_measurement_and_few_of_the_quick_one() -> None:
+    full, quick = (
+        rl_swing_up.pieces(settings)
+        for settings in (rl_swing_up.Settings.paper(seeds=1), rl_swing_up.Settings.quick())
+    )
+    assert [name for name in quick if "control" in name] == [
+        "pendulum, control: constant experts, seed 0"
+    ]
+    for task in rl_swing_up.TASKS:
+        for name in AGENT_CONTROLS:
+            piece = full[f"{task}, control: {name}, seed 0"]
+            assert piece.args[3] == swing_control(task, name, 0.0)["committee"]
+    assert "pendulum, 5 linear experts, grown, seed 0" in full
 
 
 def test_swing_ups_are_judged_by_both_kinds_of_return(swings) -> None:

@@ -45,6 +45,21 @@ def test_the_paper_preset_has_all_numbers_of_experts_and_points():
     assert {"MAML, one hidden layer, K = 5", "MAML, two hidden layers, K = 1"} < names.keys()
 
 
+def test_controls_are_of_the_most_experts_and_stand_beside_them(results):
+    rows = {measure.name: measure.ours for measure in experiment.measures(results)}
+    piece = results["none, control: k-means selector"]
+    assert rows["MSE, no adaptation, K = 10, control: k-means selector"] == piece["error"][0]
+    # Clusters are worse than what is learned, and better than one answer to all: E[a²]/2.
+    ours = results["none, 2 experts, K = 10"]["error"][0]
+    assert ours < piece["error"][0] < (5.0**3 - 0.1**3) / (3 * 4.9) / 2
+    titles = [axes.get_title(loc="left") for axes in experiment.draw(results).axes]
+    assert titles.count("Controls, no adaptation") == 1
+    pieces = experiment.pieces(experiment.Settings.paper())
+    for rule in experiment.RULES:
+        for name in ("k-means selector", "without prices", "dense network"):
+            assert pieces[f"{rule}, control: {name}"].args[1:3] == (rule, 16)
+
+
 def test_pieces_are_plain_data_with_sound_numbers(results):
     piece = results["none, 2 experts, K = 10"]
     # Two experts do better than one answer to all curves, whose error is E[a²]/2.

@@ -87,12 +87,14 @@ class TestRegressor:
         assert f"`expert_bits` is 0, but {reached.experts:.3g} bits were reached" in experts
 
     @pytest.mark.slow
+    @pytest.mark.optimised
     def test_a_budget_is_met_without_a_warning(self):
         settings = SMALL | {"max_iter": 6000, "adaptation": "none"}
         model = MetaSpecialistRegressor(4, selector_bits=1.0, **settings).fit(CURVES)
         assert model.information_.selector == pytest.approx(1.0, rel=0.05)
 
     @pytest.mark.slow
+    @pytest.mark.optimised
     def test_units_do_not_matter(self):
         x = np.random.default_rng(0).uniform(-5, 5, (600, 1))
         group = np.repeat(np.arange(30), 20)
@@ -127,6 +129,7 @@ class TestRegressor:
         assert gain.mean() > 5.0 * gain.std() / np.sqrt(len(gain))
 
     @pytest.mark.slow
+    @pytest.mark.optimised
     def test_one_sampled_expert_per_task_learns_too(self):
         """Better than one answer to all curves, whose error is 4.2."""
         settings = SMALL | {"max_iter": 3000, "adaptation": "none", "expectation": "sampled"}

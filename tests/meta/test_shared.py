@@ -339,6 +339,7 @@ def test_images_may_also_be_vectors_to_perceptrons(tasks: ArrayTasks) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.optimised
 @pytest.mark.parametrize(
     "selector", [{"selector": "kmeans"}, {"embedding": "autoencoder", "embedding_pool": "mean"}]
 )

@@ -196,6 +196,7 @@ def test_a_third_layer_and_other_prices_from_eight_experts_on():
 
 
 @pytest.mark.slow
+@pytest.mark.optimised
 def test_few_shot_learns_evaluates_and_is_stored(tmp_path):
     random = np.random.default_rng(1)
     patterns = random.uniform(size=(20, 8, 8)) > 0.5

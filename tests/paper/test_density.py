@@ -126,6 +126,7 @@ def test_sampled_gradient_is_unbiased(state):
 
 
 @pytest.mark.slow
+@pytest.mark.optimised
 def test_a_fixed_prior_at_beta_one_draws_means_half_way_to_zero():
     X = np.random.default_rng(0).normal([2.0, -1.0], 0.3, (200, 2))
     fixed = paper.mixture(
@@ -135,6 +136,7 @@ def test_a_fixed_prior_at_beta_one_draws_means_half_way_to_zero():
 
 
 @pytest.mark.slow
+@pytest.mark.optimised
 def test_one_expert_finds_the_gaussian_of_the_data(tmp_path):
     X = four_gaussians(500, 0)
     learner = paper.mixture(

@@ -15,6 +15,7 @@ from pinfactory.callbacks import as_callbacks
 from pinfactory.core.constraints import Scheduled
 from pinfactory.core.failures import NonFiniteError
 from pinfactory.core.training import Callback
+from pinfactory.persistence import DamagedFileError
 from pinfactory.rl import EnvironmentFault, EvalCallback, SpecialistAgent, envs, train_agents
 
 # One iteration is 64 steps.
@@ -93,6 +94,17 @@ def test_an_expert_may_be_held_for_longer_than_an_update() -> None:
     assert all(np.isfinite(progress.info.objective).all() for progress in agent.history_)
 
 
+def test_a_constant_expert_does_the_same_in_all_states_and_the_committee_does_not() -> None:
+    agent = small(expert="constant").learn(640)
+    decide = eqx.filter_jit(agent.state_.policy.decide)
+    decision = decide(jnp.asarray(np.random.default_rng(0).normal(size=(6, 4)), jnp.float32))
+    probs = np.asarray(decision.answers.probs)
+    np.testing.assert_array_equal(probs, np.broadcast_to(probs[:1], probs.shape))
+    assert np.abs(probs[0, 0] - probs[0, 1]).max() > 0.01
+    assert np.ptp(decision.selections[0].probs[:, 0]) > 0.01
+    assert agent.information_.experts == pytest.approx(0.0, abs=1e-6)
+
+
 def test_responsibilities_are_probabilities_of_the_experts_that_may_act(
     trained: SpecialistAgent,
 ) -> None:
@@ -151,6 +163,17 @@ def test_a_saved_agent_acts_and_learns_on_as_before(
         trained.predict(x, deterministic=True)[0], loaded.predict(x, deterministic=True)[0]
     )
     assert loaded.learn(64).num_timesteps == trained.num_timesteps + 64
+
+
+def test_a_small_file_cannot_ask_for_very_many_environments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = small()
+    meta, state = agent._to_file()
+    monkeypatch.setattr(agent, "_to_file", lambda: (meta | {"n_envs": 10**9}, state))
+    agent.save(tmp_path / "agent.pin")
+    with pytest.raises(DamagedFileError, match="more than the limit allows"):
+        SpecialistAgent.load(tmp_path / "agent.pin")
 
 
 def test_an_agent_of_a_nameless_environment_loads_without_it(tmp_path: Path) -> None:
@@ -313,7 +336,7 @@ def test_a_learning_rate_that_breaks_learning_is_not_blamed_on_the_environment()
     [
         ({"n_experts": 0}, "`n_experts` must be an integer of at least 1"),
         ({"hold": 0}, "`hold` must be"),
-        ({"expert": "quadratic"}, "`expert` must be one of 'linear', 'mlp'"),
+        ({"expert": "quadratic"}, "`expert` must be one of 'constant', 'linear', 'mlp'"),
         ({"critic": "own"}, "`critic` must be one of"),
         ({"update": "trpo"}, "`update` must be one of"),
         ({"gamma": 1.0}, "`gamma` must be a number"),

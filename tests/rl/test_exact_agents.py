@@ -58,6 +58,7 @@ def test_in_units_of_the_return_the_scale_of_the_reward_does_not_matter() -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.optimised
 @pytest.mark.parametrize(
     ("settings", "tolerance"),
     [
@@ -82,6 +83,7 @@ def test_the_papers_ways_to_learn_find_it_with_one_expert(settings: dict, tolera
 
 
 @pytest.mark.slow
+@pytest.mark.optimised
 @pytest.mark.parametrize(
     ("n_experts", "bits"),
     [(1, {"expert_bits": 0.5}), (2, {"selector_bits": 0.6, "expert_bits": 0.3})],

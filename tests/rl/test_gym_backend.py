@@ -223,6 +223,7 @@ def test_reports_are_means_over_the_updates_between_them() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.optimised
 def test_a_trained_policy_scores_the_same_in_mujoco() -> None:
     agent = SpecialistAgent(
         "InvertedDoublePendulum-v5",

@@ -235,7 +235,7 @@ def test_an_estimator_is_judged_on_rows_it_has_not_seen(serial):
 @pytest.mark.slow
 def test_the_numbers_are_the_same_wherever_they_are_made():
     grid = {"beta": [2.0, 20.0], "seed": [0]}
-    here = sweep(trained, grid, jobs=2)
+    here = sweep(trained, grid, jobs=1)
     spawned = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=spawned) as executor:
         there = sweep(trained, grid, scheduler=executor)

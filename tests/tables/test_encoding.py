@@ -52,7 +52,7 @@ def test_every_column_becomes_the_numbers_it_says(frame):
     )
     assert not any(name.startswith(("key", "same", "sold (hour)")) for name in numbers)
     told = {name: done for name, _, done in encoding.table()}
-    assert told["area"] == "as it is, 5 missing: as 30, with an indicator"
+    assert told["area"] == "5 missing set to 30, with an indicator"
     assert told["street"] == "3 categories, 4 rare: grouped as (other)"
     assert told["key"] == "left out: nearly every row has another value"
     assert told["same"] == "left out: hardly any row differs"

@@ -43,5 +43,9 @@ def trained(beta, seed):
     from pinfactory import SpecialistClassifier
 
     X, y = make_circles(100, factor=0.4, noise=0.05, random_state=0)
-    model = SpecialistClassifier(3, beta_selector=beta, random_state=seed, max_iter=60)
+    # Little to compile: a process of its own begins with nothing.
+    simple = {"start": "random", "n_init": 1, "early_stopping": False, "max_iter": 60}
+    model = SpecialistClassifier(
+        3, objective="free_energy", beta_selector=beta, random_state=seed, **simple
+    )
     return model.fit(X, y).predict_proba(X[:3])

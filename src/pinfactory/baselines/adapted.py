@@ -2,13 +2,12 @@
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Array, Float
 
 from pinfactory.core.batches import padded, padded_length
-from pinfactory.core.compiling import bounded, with_library_settings
+from pinfactory.core.compiling import compiled_fully, with_library_settings
 from pinfactory.meta.adapted import TaskClassifier
 from pinfactory.meta.tasks import Samples
 
@@ -48,8 +47,7 @@ class AdaptedBaseline(TaskClassifier):
         ]
 
 
-@bounded
-@eqx.filter_jit
+@compiled_fully
 def _probabilities(
     model: Any, support: Samples, query: Float[Array, "q ..."]
 ) -> Float[Array, "q ways"]:

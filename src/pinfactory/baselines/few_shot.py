@@ -18,7 +18,7 @@ from pinfactory import settings as check
 from pinfactory.base import Learnable
 from pinfactory.callbacks import fingerprint
 from pinfactory.core.batches import Batches, Source
-from pinfactory.core.compiling import bounded, with_library_settings
+from pinfactory.core.compiling import compiled_fully, with_library_settings
 from pinfactory.core.constraints import Schedule
 from pinfactory.core.families import Categorical
 from pinfactory.core.hierarchy import pick, stack
@@ -76,14 +76,9 @@ class FewShotModel(eqx.Module):
 
 
 class CrossEntropy(eqx.Module):
-    """The mean cross-entropy of a batch, as a loss for `core.learning.Learner`.
+    """The mean cross-entropy of a batch, as a loss for `core.learning.Learner`."""
 
-    Attributes
-    ----------
-    logits
-        Maps the model and a batch to logits and the classes they are for.
-    """
-
+    # Maps the model and a batch to logits and the classes they are for.
     logits: Callable[[Any, Any], tuple[Array, Array]] = eqx.field(static=True)
 
     def __call__(
@@ -288,8 +283,7 @@ def _continued(state: State, previous: State) -> State:
     return eqx.tree_at(lambda s: s.model, state, model)
 
 
-@bounded
-@eqx.filter_jit
+@compiled_fully
 def _accuracies(model: FewShotModel, source: Source, recipes: PyTree) -> Float[Array, " n"]:
     batch = source.batch(recipes)
     logits, labels = query_logits(model, batch)

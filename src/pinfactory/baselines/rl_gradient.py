@@ -23,7 +23,7 @@ import optax
 from jaxtyping import Array, Float, Key, PyTree
 
 from pinfactory.base import describe
-from pinfactory.core.compiling import bounded
+from pinfactory.core.compiling import compiled_fully
 from pinfactory.core.constraints import UtilityScale
 from pinfactory.core.hierarchy import FamilyExpert
 from pinfactory.core.learning import Learner, State
@@ -297,8 +297,7 @@ def critic_loss(
     return errors[0] + errors[1], (None, None)
 
 
-@bounded
-@eqx.filter_jit
+@compiled_fully
 def _adapt_all(
     learner: GradientLearner,
     state: GradientState,
@@ -311,8 +310,7 @@ def _adapt_all(
     return eqx.filter_vmap(learner.adapt, in_axes=(eqx.if_array(0), 1))(policies, own)
 
 
-@bounded
-@eqx.filter_jit
+@compiled_fully
 def _play(
     env: Env,
     state: GradientState,

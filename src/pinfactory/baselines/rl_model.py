@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from pinfactory.base import describe
-from pinfactory.core.compiling import bounded
+from pinfactory.core.compiling import compiled_fully
 from pinfactory.core.hierarchy import pick
 from pinfactory.core.learning import Learner, State
 from pinfactory.core.training import Run
@@ -192,8 +192,7 @@ def _model(state: State) -> Model:
     return Model(state.model, *state.constraints)
 
 
-@bounded
-@eqx.filter_jit
+@compiled_fully
 def _act(
     planner: Planner, model: Model, key: Key[Array, ""], tasks: PyTree, at_random: Bool[Array, ""]
 ) -> tuple[Array, Array, Array]:
@@ -221,8 +220,7 @@ def _act(
     )
 
 
-@bounded
-@eqx.filter_jit
+@compiled_fully
 def _play(
     planner: Planner,
     model: Model,

@@ -9,13 +9,11 @@ from importlib.metadata import version
 
 import tyro
 
-from .card import card
 from .compare import compare
 from .curve import curve
 from .density import density
-from .explain import explain
 from .fit import fit
-from .predict import predict
+from .models import card, explain, predict
 from .reproduce import reproduce
 from .results import results
 from .sweep import sweep
@@ -60,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
     except SystemExit as stop:  # how tyro ends after --help or a mistyped option
         return int(stop.code or 0)
-    except BrokenPipeError:  # whoever reads the output, such as `head`, has seen enough
+    except BrokenPipeError:  # what reads the output, such as `head`, has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (ValueError, OSError) as error:

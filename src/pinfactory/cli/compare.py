@@ -40,7 +40,7 @@ def compare(
     if jobs is not None and (jobs < 1 or scheduler is not None):
         raise ValueError(f"--jobs must be at least 1, and is not for --scheduler, but got {jobs}")
     task = table.task()
-    _refuse_unknown(task.classify, skip)
+    skip = _known_models(skip)
     found = cross_validate(
         task,
         table.experts,
@@ -72,15 +72,17 @@ def compare(
     return 0
 
 
-def _refuse_unknown(classify: bool, names: tuple[str, ...]) -> None:
-    from pinfactory.report import peers
+def _known_models(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return models as they are spelt, also those that are not installed; refuse other names."""
+    from pinfactory.report import PEERS
 
-    known = list(peers(classify, 0, 2))
+    known = {name.lower(): name for name in PEERS}
     for name in names:
-        if name not in known:
+        if name.lower() not in known:
             raise ValueError(
-                f"--skip must be among {', '.join(map(repr, known))}, but got {name!r}"
+                f"--skip must be among {', '.join(map(repr, PEERS))}, but got {name!r}"
             )
+    return tuple(known[name.lower()] for name in names)
 
 
 def cross_validate(
@@ -172,7 +174,7 @@ def _judge_committee(
     from pinfactory.report import COMMITTEE, judge
 
     start = time.process_time()
-    ours = make_committee(classes is not None, experts, None, seed, verbose=False).fit(*learned)
+    ours = make_committee(classes is not None, experts, None, seed).fit(*learned)
     told = judge(COMMITTEE, ours, classes, *held_out, time.process_time() - start)
     rules, bits = len(ours.rules()), float(ours.information_.selector)
     return {COMMITTEE: _numbers(told) | {"bits": bits, "rules": rules}}, rules

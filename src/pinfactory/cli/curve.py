@@ -14,7 +14,7 @@ def curve(
     points: Count = 8,
     out: Annotated[Path, tyro.conf.arg(metavar="FILE")] = Path("curve.svg"),
 ) -> int:
-    """Show what accuracy costs in bits, from one price of information to another.
+    """Show what accuracy costs in bits, at several prices of information.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ def curve(
     from pinfactory.estimators import rate_utility_curve
 
     found = rate_utility_curve(
-        make_committee(task.classify, table.experts, None, table.seed, verbose=False),
+        make_committee(task.classify, table.experts, None, table.seed),
         task.frame,
         task.y,
         beta_selector=np.geomspace(0.5, 50.0, points),
@@ -48,11 +48,14 @@ def curve(
         print_json({"points": rates.to_dict("records"), "picture": out})
         return 0
     chosen = ["beta_selector", "information_selector", "information_experts", "score"]
-    rows = [["price β₁", "selector bits", "expert bits", found.score_name]]
+    rates = rates[chosen].groupby("beta_selector").mean().reset_index()
+    rows = [["β₁", "selector bits", "expert bits", found.score_name]]
     rows += [
         [f"{beta:.3g}", f"{selector:.2f}", f"{experts:.2f}", f"{score:.3f}"]
-        for beta, selector, experts, score in rates[chosen].itertuples(index=False)
+        for beta, selector, experts, score in rates.itertuples(index=False)
     ]
     print_table(rows)
-    print(f"\n{out}")
+    seeds = len(set(found.seed.tolist()))
+    print(f"\nMeans of {seeds} trainings, scored on held-out rows; 1/β₁ is the price of a nat")
+    print(out)
     return 0

@@ -1,5 +1,7 @@
 """The command `pinfactory density`."""
 
+import sys
+import textwrap
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -45,16 +47,21 @@ def density(
         File for the model.
     """
     from pinfactory import SpecialistMixture
+    from pinfactory.callbacks import ProgressBar
 
     frame = read(data)
     refuse_unknown(data, frame, without)
-    used = _used(frame.drop(columns=list(without)), categories)
+    frame = frame.drop(columns=list(without))
+    used = _used(frame, categories)
     if not len(used.columns) or len(used) < 20:
         raise ValueError(
             f"{data} must have 20 rows and a column of numbers, but has {len(used)} rows and "
             f"{len(used.columns)} such columns" + ("" if categories else ": try --categories")
         )
-    mixture = SpecialistMixture(experts, random_state=seed).fit(used)
+    if not json:
+        _print_used(frame, used, data, categories)
+    bar = [] if json else [ProgressBar("fit", "it")]
+    mixture = SpecialistMixture(experts, random_state=seed).fit(used, callbacks=bar)
     mixture.save(out)
     found = unusual_rows(mixture, used, rows)
     log_density = mixture.score(used)
@@ -63,18 +70,29 @@ def density(
         columns = mixture.encoding_.table()
         print_json({"shares": shares, "unusual": found, "columns": columns, "model": out})
         return 0
-    gaps = int(used.isna().any(axis=1).sum())
-    told = f", {gaps:,} rows with gaps" if gaps else ""
-    print(f"{data.name}: {len(used):,} rows, {len(used.columns)} columns{told}")
     groups = ", ".join(f"{share:.0%}" for share in sorted(shares, reverse=True) if share > 0.001)
-    print(f"groups: {groups}\nmean log-density {log_density:.2f}\n\nThe most unusual rows:")
+    print(f"\ngroups: {groups}\nmean log-density {log_density:.2f}\n\nThe most unusual rows:")
     lines = [["row", "bits", "most surprising, given the rest"]]
     for row in found:
         surprise = f"{row['column']} = {row['value']}"[:60]
         lines.append([str(row["row"]), f"{row['bits']:.1f}", surprise])
     print_table(lines)
-    print(f"\nbits: less likely than usual among rows with the same values known\n{out}")
+    print("\nRows count from 0; bits: less likely than an average row with the same gaps")
+    print(out)
     return 0
+
+
+def _print_used(frame: Any, used: Any, data: Path, categories: bool) -> None:
+    """Say which columns are used, before the time that fitting takes."""
+    gaps = int(used.isna().any(axis=1).sum())
+    told = f", {gaps:,} rows with gaps" if gaps else ""
+    print(f"{data.name}: {len(used):,} rows, {len(used.columns)} columns{told}")
+    absent = [str(name) for name in frame.columns if name not in used.columns]
+    if absent:
+        option = "" if categories else "; --categories uses those of text"
+        note = f"left out: {', '.join(absent)}{option}"
+        print(textwrap.fill(note, 79, initial_indent="  ", subsequent_indent="  "))
+    sys.stdout.flush()  # the bar follows, on another stream
 
 
 def unusual_rows(mixture: Any, frame: Any, n_rows: int) -> list[dict[str, Any]]:

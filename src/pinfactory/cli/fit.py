@@ -1,7 +1,10 @@
 """The command `pinfactory fit`."""
 
+import shlex
+import sys
 import textwrap
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -37,6 +40,8 @@ def fit(
     if not 0.0 < holdout < 0.9:
         raise ValueError(f"--holdout must be above 0 and below 0.9, but got {holdout}")
     task = table.task()
+    if not table.json:
+        _print_task(task, table.data)
     from pinfactory.estimators.card import model_card
     from pinfactory.report import write_model_page
 
@@ -45,10 +50,13 @@ def fit(
         task, table.experts, bits, holdout, table.seed, progress=not table.json
     )
     seconds = time.process_time() - start
-    task.notes.extend(_doubts(committee, judged[0].score))
+    doubts = _doubts(committee, judged[0].score)
+    task.notes.extend(doubts)
     out.mkdir(parents=True, exist_ok=True)
     written = {"model": out / "model.pin", "report": out / "report.html", "card": out / "card.md"}
     committee.save(written["model"])
+    if not table.json:
+        print("writing the report …", file=sys.stderr)
     told: dict[str, Any] = {"source": table.data.name, "notes": task.notes}
     write_model_page(written["report"], committee, *held_out, judged, **told)
     peers = [(j.name, j.score, j.error) for j in judged[1:]]
@@ -57,7 +65,7 @@ def fit(
     if table.json:
         print_json(_told(committee, judged, task, seconds) | written)
         return 0
-    _print(committee, judged, task, table.data, len(held_out[0]))
+    _print(committee, judged, task, len(held_out[0]), doubts)
     print(f"\n{'  '.join(map(str, written.values()))}")
     return 0
 
@@ -69,6 +77,7 @@ def fit_and_judge(
     import numpy as np
     from sklearn.model_selection import train_test_split
 
+    from pinfactory.callbacks import ProgressBar
     from pinfactory.report import BOOSTING, COMMITTEE, LINEAR, judge, judge_peer, peers
 
     common = task.classify and task.y.value_counts().min() >= 2
@@ -81,8 +90,11 @@ def fit_and_judge(
     frame, y = task.frame.iloc[rows], task.y.iloc[rows]
     held_out, truth = task.frame.iloc[others], task.y.iloc[others]
     start = time.process_time()
-    committee = make_committee(task.classify, experts, bits, seed, verbose=progress).fit(frame, y)
+    committee = make_committee(task.classify, experts, bits, seed)
+    committee.fit(frame, y, callbacks=[ProgressBar("fit")] if progress else [])
     seconds = time.process_time() - start
+    if progress:
+        print(f"fitting {LINEAR} and {BOOSTING} for comparison …", file=sys.stderr)
     classes = committee.classes_ if task.classify else None
     judged = [judge(COMMITTEE, committee, classes, held_out, truth.to_numpy(), seconds)]
     found = peers(task.classify, seed, len(committee.rules()))
@@ -91,14 +103,12 @@ def fit_and_judge(
     return committee, judged, (held_out, truth)
 
 
-def make_committee(
-    classify: bool, experts: int, bits: float | None, seed: int, *, verbose: bool
-) -> Any:
+def make_committee(classify: bool, experts: int, bits: float | None, seed: int) -> Any:
     """Return a committee with the settings of the command line."""
     from pinfactory import SpecialistClassifier, SpecialistRegressor
 
     made = SpecialistClassifier if classify else SpecialistRegressor
-    return made(experts, selector_bits=bits, random_state=seed, verbose=verbose)
+    return made(experts, selector_bits=bits, random_state=seed)
 
 
 def _doubts(committee: Any, score: float) -> list[str]:
@@ -106,7 +116,8 @@ def _doubts(committee: Any, score: float) -> list[str]:
     if score < TOO_GOOD:
         return []
     column = committee.rules()[0].weights[0].column
-    return [f"Almost too good: if {column} is known only afterwards, use --without {column}"]
+    option = f"--without {shlex.quote(column)}"
+    return [f"Almost too good: if {column} is known only afterwards, use {option}"]
 
 
 def _told(committee: Any, judged: Any, task: Task, seconds: float) -> dict[str, Any]:
@@ -124,13 +135,27 @@ def _told(committee: Any, judged: Any, task: Task, seconds: float) -> dict[str, 
     }
 
 
-def _print(committee: Any, judged: Any, task: Task, data: Path, n_held_out: int) -> None:
+def _print_task(task: Task, data: Path) -> None:
+    """Say what was read, before the time that fitting takes."""
+    print(f"{data.name}: {len(task.y):,} rows, {len(task.frame.columns)} columns")
+    if not task.classify:
+        kind = "numbers; if they are labels, use --kind classes"
+    else:
+        kind = f"{task.y.nunique()} classes"
+        kind += "; if they are quantities, use --kind numbers" if task.y.dtype.kind in "iu" else ""
+    _print_notes((*task.notes, f"{task.y.name} has {kind}"))
+    sys.stdout.flush()  # the bar follows, on another stream
+
+
+def _print_notes(notes: Sequence[str]) -> None:
+    for note in notes:
+        print(textwrap.fill(note, 79, initial_indent="  ", subsequent_indent="  "))
+
+
+def _print(committee: Any, judged: Any, task: Task, n_held_out: int, doubts: Sequence[str]) -> None:
     from pinfactory.formats import quantity
 
-    print(f"{data.name}: {len(task.y):,} rows, {len(task.frame.columns)} columns")
-    kind, other = ("classes", "numbers") if task.classify else ("numbers", "classes")
-    for note in (*task.notes, f"{task.y.name} is taken as {kind}; else use --kind {other}"):
-        print(textwrap.fill(note, 79, initial_indent="  ", subsequent_indent="  "))
+    _print_notes(doubts)
     print(f"\nOn {n_held_out:,} rows that were held out:")
     measure, error = ("accuracy", "log-loss") if task.classify else ("R²", "mean error")
     rows = [["", measure, error]]
@@ -144,6 +169,7 @@ def _print(committee: Any, judged: Any, task: Task, data: Path, n_held_out: int)
     )
     rows = [["expert", "share", "fidelity", "where"]]
     for rule in committee.rules():
-        where = textwrap.shorten(rule.where, 52, placeholder=" …")
+        where, *more = textwrap.wrap(rule.where, 52, break_on_hyphens=False)
         rows.append([str(rule.expert), f"{rule.share:.0%}", f"{rule.fidelity:.2f}", where])
+        rows += [["", "", "", line] for line in more]
     print_table(rows)

@@ -59,24 +59,12 @@ Table = Annotated[TableArguments, tyro.conf.arg(name="")]
 
 
 class Task(NamedTuple):
-    """A table with what is to be predicted.
+    """A table with what is to be predicted."""
 
-    Attributes
-    ----------
-    frame
-        The columns to predict from.
-    y
-        The target, as a named series.
-    classify
-        Whether it is classes.
-    notes
-        What a user should know of how the table was taken.
-    """
-
-    frame: Any
-    y: Any
-    classify: bool
-    notes: list[str]
+    frame: Any  # the columns to predict from
+    y: Any  # the target, as a named series
+    classify: bool  # whether it is classes
+    notes: list[str]  # what a user should know of how the table was taken
 
 
 def read_task(path: Path, target: str, kind: Kind = "auto", without: tuple[str, ...] = ()) -> Task:

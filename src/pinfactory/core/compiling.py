@@ -159,6 +159,11 @@ def forget_programs() -> None:
             function.clear_cache()
 
 
+def compiled_fully(function: Function) -> Function:
+    """Compile a function with the full effort of the compiler, for large operations."""
+    return cast(Function, bounded(eqx.filter_jit(function)))
+
+
 def compiled(function: Function) -> Function:
     """Compile a function of many small operations.
 
@@ -169,11 +174,17 @@ def compiled(function: Function) -> Function:
 
 
 def compiled_with_kernels(function: Function) -> Function:
-    """Compile a function that has parts which `one_kernel` marks.
+    """Compile a function so that its own loops multiply matrices, not XLA's library.
 
-    Matrices are then multiplied by the kernel itself: XLA's library would break it up.
+    The library would break up the parts that `one_kernel` marks, and for matrices of a few columns
+    its calls take longer than the loops.
     """
     return _compiled(function, {"xla_cpu_experimental_ynn_fusion_type": ""})
+
+
+def even_batch(n: int, most: int) -> int:
+    """Return the largest divisor of n in reach: a map would compile a rest as a second program."""
+    return next(size for size in range(min(max(most, 1), n), 0, -1) if n % size == 0)
 
 
 def one_kernel(function: Function) -> Function:

@@ -60,7 +60,7 @@ class Prior(eqx.Module):
     Section 3: p_{t+1} = λ p_t + (1 − λ) p, with each posterior weighted by how likely the decision
     comes to it, so that for experts p(y|m) = Σ_x p(x|m) p(y|x,m). `mass` is the discounted sum of
     those weights. Dividing by it makes the mean unbiased from the first batch on, and leaves the
-    prior of an expert that nobody asked as it was. λ = 1 is the plain mean of everything.
+    prior of an expert that was not used as it was. λ = 1 is the plain mean of everything.
     """
 
     family: Family
@@ -77,7 +77,7 @@ class Prior(eqx.Module):
 
     @classmethod
     def fixed(cls, family: Family) -> "Prior":
-        """Keep `family` as the prior for ever."""
+        """Use `family` as the prior in all steps."""
         return cls(family, jnp.zeros(family.batch_shape), jnp.asarray(1.0), frozen=True)
 
     def update(
@@ -258,21 +258,12 @@ class UtilityScale(eqx.Module):
 
 
 class Constraints(eqx.Module):
-    """Priors, resources and scale of utilities: what J needs besides the posteriors.
+    """Priors, resources and scale of utilities: what J needs besides the posteriors."""
 
-    Attributes
-    ----------
-    priors
-        p(m) and p(y|m).
-    resources
-        Where β of every stage comes from, from the outermost selector to the experts.
-    scale
-        The deviation of utilities, if they count in units of it.
-    """
-
-    priors: Priors
+    priors: Priors  #: p(m) and p(y|m)
+    #: Where β of every stage comes from, from the outermost selector to the experts.
     resources: tuple[Resource, ...]
-    scale: UtilityScale | None = None
+    scale: UtilityScale | None = None  #: the deviation of utilities, if they count in units of it
 
     @property
     def betas(self) -> tuple[Float[Array, ""], ...]:

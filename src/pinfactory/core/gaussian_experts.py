@@ -19,21 +19,13 @@ class ConstantNoiseExpert(Expert):
 
     An expert whose deviation may vary would rather fit one part of its region well and call the
     rest noise than bend to the truth.
-
-    Attributes
-    ----------
-    network
-        Maps x to the mean.
-    log_scale
-        The log-deviation before it is bounded.
-    floor
-        The least log-deviation in thousandths, whole numbers because training leaves those alone;
-        None for −`WIDEST`. On targets with repeated values an expert could otherwise gain without
-        bound by a narrow peak on one of them.
     """
 
-    network: Callable[..., Array]
-    log_scale: Float[Array, " d"]
+    network: Callable[..., Array]  # maps x to the mean
+    log_scale: Float[Array, " d"]  # the log-deviation before it is bounded
+    # The least log-deviation in thousandths, whole numbers because training leaves those alone;
+    # None for −`WIDEST`. On targets with repeated values an expert could otherwise gain without
+    # bound by a narrow peak on one of them.
     floor: Int[Array, " d"] | None = None
 
     def __call__(self, x: PyTree[Array], *, key: Key[Array, ""] | None = None) -> Gaussian:
@@ -89,18 +81,20 @@ class Widened(Expert):
 
 
 class Extended(Expert):
-    """An expert that answers within a range, and beyond it goes on by a slope that all share.
+    """An expert that answers within a range, and beyond it goes on by slopes that all share.
 
-    Its mean is f(x̃) + s·(x − x̃), with x̃ the nearest input in the range.
+    Its mean is f(x₁) + s₁·(x₂ − x₁) + … + s_k·(x − x_k), with x₁, …, x_k the nearest inputs in
+    ranges of which each holds the one before.
     """
 
     expert: Expert | Hierarchy
-    low: Float[Array, "... d"]
-    high: Float[Array, "... d"]
-    slope: Float[Array, "... t d"]
+    low: Float[Array, "... k d"]
+    high: Float[Array, "... k d"]
+    slope: Float[Array, "... k t d"]
 
     def __call__(self, x: Float[Array, " d"], *, key: Key[Array, ""] | None = None) -> Gaussian:
-        inside = jnp.clip(x, self.low, self.high)
-        answer = self.expert(inside, key=key)
+        ends = jnp.vstack([jnp.clip(x, self.low, self.high), x])
+        answer = self.expert(ends[0], key=key)
         assert isinstance(answer, Gaussian)
-        return Gaussian(answer.mean + self.slope @ (x - inside), answer.log_scale)
+        more = jnp.einsum("ktd,kd->t", self.slope, jnp.diff(ends, axis=0))
+        return Gaussian(answer.mean + more, answer.log_scale)

@@ -1,4 +1,7 @@
-"""Experts that are put in order or split, with all that belongs to them, under fixed shapes.
+"""How experts grow in number under fixed shapes: what pays, who is split or merged, who moves.
+
+A change pays if it gains more than its price in the objective, or on held-out rows more than
+chance. How an expert is split or merged depends on what it is; which one is decided here.
 
 What belongs to an expert: its parameters, its output of the selector, its priors, the running mean
 of its parameters and what the optimiser knows of them. All of it is moved by an order that says
@@ -17,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from .compiling import compiled
 from .constraints import Constraints, Prior, Priors
@@ -27,10 +30,71 @@ from .learning import State
 
 Selector = TypeVar("Selector")
 Places = Int[np.ndarray, " m"]
+Indices = Int[np.ndarray, " pairs"]
 Order = Int[Array, " m"]
 
 # Takes the place of a share of nothing, whose logarithm is infinite.
 LEAST_SHARE = 1e-6
+# An estimated gain counts if it is larger than so many standard errors: the best of several
+# candidates gains one by chance alone.
+BEYOND_NOISE = 2.0
+# The mean gain in score of a row, and its standard error.
+Gain = tuple[float, float]
+
+
+# ---------------------------------------------------------------------------------- what pays
+
+
+def parameter_price(n_rows: float, n_parameters: int = 1) -> float:
+    """Return k/2 log N nats, what k parameters cost by Bayes' information criterion."""
+    return 0.5 * n_parameters * float(np.log(max(n_rows, 1.0)))
+
+
+def mean_gain(difference: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"]) -> Gain:
+    """Return the weighted mean of a gain on held-out rows, and its standard error."""
+    mean = float(np.average(difference, weights=weight))
+    variance = float(np.average((difference - mean) ** 2, weights=weight))
+    return mean, float(np.sqrt(variance / max(weight.sum(), 1.0)))
+
+
+def fewest_as_good(scores: Float[np.ndarray, "n k"], weight: Float[np.ndarray, " n"]) -> int:
+    """Return the smallest number of experts that is as good on held-out rows as the best one.
+
+    Column k has the scores of k + 1 experts.
+    """
+    best = int(np.argmax(weight @ scores))
+    gains = [mean_gain(scores[:, best] - scores[:, k], weight) for k in range(best)]
+    worse = [mean > error for mean, error in gains]
+    return worse.index(False) + 1 if False in worse else best + 1
+
+
+def best_split(gain: Float[np.ndarray, " splits"], price: float = 0.0) -> int | None:
+    """Return the split that gains most; None if none gains more than its price."""
+    best = int(np.argmax(gain)) if len(gain) else None
+    return None if best is None or gain[best] <= price else best
+
+
+def best_merges(gain: Float[np.ndarray, " pairs"], a: Indices, b: Indices) -> list[int]:
+    """Return which pairs (a, b) of experts are merged: those that gain, the best first.
+
+    Merging one pair changes the gain of others with the same experts, which are left alone.
+    """
+    chosen: list[int] = []
+    changed: set[int] = set()
+    for pair in np.argsort(-gain, kind="stable"):
+        members = {int(a[pair]), int(b[pair])}
+        if gain[pair] > 0.0 and not members & changed:
+            chosen.append(int(pair))
+            changed |= members
+    return chosen
+
+
+# -------------------------------------------------------------------------------------- order
+
+
+def by_share(share: Float[np.ndarray, " m"], available: Bool[np.ndarray, " m"]) -> Places:
+    """Return the order in which the busiest expert is first, and those switched off last."""
+    return np.lexsort((-share, ~available)).astype(np.int64)
 
 
 def reorder(state: State[Hierarchy], order: Places) -> State[Hierarchy]:
@@ -42,8 +106,7 @@ def reorder(state: State[Hierarchy], order: Places) -> State[Hierarchy]:
 
 def order_by_share(state: State[Hierarchy], share: Float[np.ndarray, " m"]) -> State[Hierarchy]:
     """Put the busiest expert first, and those that are switched off last."""
-    available = np.asarray(state.model.available)
-    return reorder(state, np.lexsort((-share, ~available)).astype(np.int64))
+    return reorder(state, by_share(share, np.asarray(state.model.available)))
 
 
 # ------------------------------------------------------------------------- outputs of selectors
@@ -104,15 +167,6 @@ def _taken(state: State[Hierarchy], order: Order) -> State[Hierarchy]:
 
     One program: array by array a first fit would compile one for every shape.
     """
-
-    def taken(model: Hierarchy) -> Hierarchy:
-        return Hierarchy(
-            take_outputs(model.selector, order),
-            take_expert(model.experts, order),
-            model.available[order],
-            top_k=model.top_k,
-        )
-
     parameters, rest = eqx.partition(state.model, eqx.is_inexact_array)
     flat, unravel = ravel_pytree(parameters)
 
@@ -120,7 +174,7 @@ def _taken(state: State[Hierarchy], order: Order) -> State[Hierarchy]:
         # Moments and averages are vectors in the order of the parameters.
         if not eqx.is_array(leaf) or leaf.shape != flat.shape:
             return leaf
-        moved = taken(eqx.combine(unravel(leaf), rest))
+        moved = take_experts(eqx.combine(unravel(leaf), rest), order)
         return ravel_pytree(eqx.filter(moved, eqx.is_inexact_array))[0]
 
     constraints = state.constraints
@@ -132,12 +186,25 @@ def _taken(state: State[Hierarchy], order: Order) -> State[Hierarchy]:
         lambda s: (s.model, s.constraints, s.optimiser, s.average),
         state,
         (
-            taken(state.model),
+            take_experts(state.model, order),
             constraints,
             jax.tree.map(move, state.optimiser),
             move(state.average),
         ),
         is_leaf=lambda leaf: leaf is None,
+    )
+
+
+def take_experts(model: Hierarchy, order: Order) -> Hierarchy:
+    """Return a hierarchy, or moments shaped like one, with expert ``order[m]`` in every place m."""
+    return eqx.tree_at(
+        lambda h: (h.selector, h.experts, h.available),
+        model,
+        (
+            take_outputs(model.selector, order),
+            *take_expert((model.experts, model.available), order),
+        ),
+        is_leaf=lambda leaf: leaf is None,  # moments say nothing of `available`
     )
 
 
@@ -168,7 +235,7 @@ def split_priors(priors: Priors, parent: Order) -> Priors:
     copied = take_priors(priors, parent)
     selection = copied.stages[0].family
     assert isinstance(selection, Categorical)
-    probs = selection.probs / _n_copies(parent)
+    probs = selection.probs / n_copies(parent)
     shared = Categorical.from_probs(probs / jnp.sum(probs))
     return eqx.tree_at(lambda p: p.stages[0].family, copied, shared)
 
@@ -176,7 +243,7 @@ def split_priors(priors: Priors, parent: Order) -> Priors:
 def split_outputs(
     layer: eqx.nn.Linear,
     parent: Order,
-    direction: Float[Array, " h"],
+    direction: Float[Array, "*m h"],
     threshold: Float[Array, " m"],
     sharpness: Float[Array, " m"],
 ) -> eqx.nn.Linear:
@@ -185,14 +252,15 @@ def split_outputs(
     Output m is that of the parent plus sharpness · (direction · h − threshold), lowered by log 2
     where there are two copies. With sharpnesses ±s the log odds between the two are
     2s · (direction · h − threshold), and at the threshold each gets half of what the one had.
+    There is one direction, or one for each output.
     """
     copied = take_expert(layer, parent)
     assert copied.bias is not None
     weight = copied.weight + sharpness[:, None] * direction
-    bias = copied.bias - sharpness * threshold - jnp.log(_n_copies(parent))
+    bias = copied.bias - sharpness * threshold - jnp.log(n_copies(parent))
     return eqx.tree_at(lambda layer: (layer.weight, layer.bias), copied, (weight, bias))
 
 
-def _n_copies(parent: Order) -> Float[Array, " m"]:
+def n_copies(parent: Order) -> Float[Array, " m"]:
     """Return for every place how many have the same parent."""
     return jnp.sum(parent[:, None] == parent, axis=0).astype(float)

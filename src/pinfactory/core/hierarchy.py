@@ -133,24 +133,16 @@ class Hierarchy(eqx.Module):
     """A selector over experts; the experts may be hierarchies themselves.
 
     Written for a single input; the caller vmaps over a batch.
-
-    Attributes
-    ----------
-    selector
-        Maps x to M logits.
-    experts
-        One pytree of M experts: every array has a leading axis of length M.
-    available
-        Experts that may be chosen. Switching some off trains hierarchies of different sizes side
-        by side in one compiled program.
-    top_k
-        How many experts are asked, the most probable ones; None for all. For experts that are not
-        hierarchies themselves.
     """
 
-    selector: Callable[..., Array]
+    selector: Callable[..., Array]  #: maps x to M logits
+    #: One pytree of M experts: every array has a leading axis of length M.
     experts: "Expert | Hierarchy"
+    #: Experts that may be chosen. Switching some off trains hierarchies of different sizes side by
+    #: side in one compiled program.
     available: Bool[Array, " m"]
+    #: How many experts are asked, the most probable ones; None for all. For experts that are not
+    #: hierarchies themselves.
     top_k: int | None = eqx.field(static=True, default=None, kw_only=True)
 
     def __call__(self, x: PyTree[Array], *, key: Key[Array, ""] | None = None) -> Decision:

@@ -10,6 +10,7 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Int, Key
 
+from .compiling import even_batch
 from .constraints import Prior, member_sums
 from .families import Categorical, Family
 from .hierarchy import Decision
@@ -238,8 +239,8 @@ def estimate_information(
         log_mixture = logsumexp(log_share + log_y, axis=1)
         return of_expert, log_mixture[x] - logsumexp(log_mixture) + jnp.log(float(n))
 
-    batch = max(1, 1_000_000 // (n * n_asked))
-    ratios = jax.lax.map(one, jax.random.split(key, n_samples), batch_size=min(batch, n_samples))
+    batch = even_batch(n_samples, 1_000_000 // (n * n_asked))
+    ratios = jax.lax.map(one, jax.random.split(key, n_samples), batch_size=batch)
     experts, overall = (
         Estimate(
             jnp.mean(ratio) * BITS_PER_NAT,

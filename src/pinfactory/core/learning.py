@@ -16,7 +16,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, Key, PyTree
 
-from .compiling import bounded
+from .compiling import compiled_fully
 from .constraints import Constraints, Schedule
 from .families import Family
 from .hierarchy import Hierarchy
@@ -47,33 +47,17 @@ class Data(eqx.Module):
 
 
 class State(eqx.Module, Generic[Model]):
-    """Everything that changes during training, and the hyper-parameters a sweep may vary.
+    """Everything that changes during training, and the hyper-parameters a sweep may vary."""
 
-    Attributes
-    ----------
-    model
-        What is learned; gradients change its floating-point arrays.
-    constraints
-        What the loss brings up to date itself: priors, resources, the scale of utilities.
-    optimiser
-        State of the optimiser.
-    average
-        Running mean of the parameters as one vector; None if it is not kept.
-    step
-        How many steps were taken.
-    learning_rate
-        Step size as a function of `step`.
-    weight_decay
-        Decay of the parameters per unit of learning rate.
-    """
-
-    model: Model
+    model: Model  #: what is learned; gradients change its floating-point arrays
+    #: What the loss brings up to date itself: priors, resources, the scale of utilities.
     constraints: Any
-    optimiser: optax.OptState
+    optimiser: optax.OptState  #: state of the optimiser
+    #: Running mean of the parameters as one vector; None if it is not kept.
     average: Float[Array, " parameters"] | None
-    step: Int[Array, ""]
-    learning_rate: Schedule
-    weight_decay: Float[Array, ""]
+    step: Int[Array, ""]  #: how many steps were taken
+    learning_rate: Schedule  #: step size as a function of `step`
+    weight_decay: Float[Array, ""]  #: decay of the parameters per unit of learning rate
 
     def averaged(self) -> "State[Model]":
         """Return the state with the running mean of its parameters in place of the last ones.
@@ -108,21 +92,14 @@ class Info(NamedTuple):
 
 
 class Learner(eqx.Module):
-    """Gradient descent on a loss.
+    """Gradient descent on a loss."""
 
-    Attributes
-    ----------
-    loss
-        What to minimise. Numbers that it holds as arrays are traced: another value compiles
-        nothing.
-    optimiser
-        An Optax transformation of the gradient, without the learning rate.
-    keep_average
-        Whether the state keeps the running mean of its parameters.
-    """
-
+    #: What to minimise. Numbers that it holds as arrays are traced: another value compiles
+    #: nothing.
     loss: Loss
+    #: An Optax transformation of the gradient, without the learning rate.
     optimiser: optax.GradientTransformation = eqx.field(static=True, default=ADAM)
+    #: Whether the state keeps the running mean of its parameters.
     keep_average: bool = eqx.field(static=True, default=False)
 
     def init(
@@ -179,22 +156,15 @@ class Learner(eqx.Module):
 
 
 class CommitteeLoss(eqx.Module):
-    """−J of a hierarchy on samples (equations 6 to 11).
+    """−J of a hierarchy on samples (equations 6 to 11)."""
 
-    Attributes
-    ----------
-    utility
-        Expected utility of one expert's answer for one target.
-    expectation
-        Whether J is the exact expectation over experts, or that of one sampled expert per input,
-        as the paper writes it.
-    mixture
-        Whether the utility is that of the whole committee, log Σ p(m|x) exp U, the log-likelihood
-        of the mixture if U is that of an expert; else it is the mean Σ p(m|x) U of its experts.
-    """
-
+    #: Expected utility of one expert's answer for one target.
     utility: Utility = eqx.field(static=True)
+    #: Whether J is the exact expectation over experts, or that of one sampled expert per input, as
+    #: the paper writes it.
     expectation: Expectation = eqx.field(static=True, default="exact")
+    #: Whether the utility is that of the whole committee, log Σ p(m|x) exp U, the log-likelihood
+    #: of the mixture if U is that of an expert; else it is the mean Σ p(m|x) U of its experts.
     mixture: bool = eqx.field(static=True, default=False)
 
     def __call__(
@@ -227,8 +197,7 @@ def expected_utilities(
     return jax.vmap(one_input)(answers, target)
 
 
-@bounded
-@eqx.filter_jit
+@compiled_fully
 def _beginning(
     optimiser: optax.GradientTransformation, tree: PyTree[Array]
 ) -> tuple[Float[Array, " parameters"], optax.OptState]:

@@ -38,6 +38,8 @@ State = TypeVar("State")
 # is slow for larger ones; and operations on much more bytes than that XLA would share out to
 # threads, which a kernel cannot do.
 SMALL_STATE, SMALL_BATCH, SMALL_TOTAL = 8192, 4096, 131_072
+# With fewer columns a matrix is multiplied faster by plain loops than by XLA's library.
+NARROW = 16
 
 
 @runtime_checkable
@@ -105,7 +107,7 @@ class Chunk(NamedTuple):
 class Progress(NamedTuple):
     """What callbacks get after every chunk; `info` holds means over the chunk for each replica.
 
-    `total` is 0 where nobody knows how many steps there will be.
+    `total` is 0 where the number of steps is not known in advance.
     """
 
     step: int
@@ -301,7 +303,7 @@ def _chunk(
     """Do the steps of one chunk, check that all is finite, and evaluate."""
     # A kernel runs on one device.
     in_turn = mesh is None and _is_small(run, data, rows)
-    program = _advance_in_turn if in_turn else _advance_side_by_side
+    program = _advance_by_loops if in_turn or _is_narrow(run.state) else _advance_by_library
     advance = partial(program, learner, data, rows, mesh, in_turn)
     try:
         new, info, finite = advance(run, jnp.asarray(0), jnp.asarray(n_steps))
@@ -309,7 +311,7 @@ def _chunk(
         if not in_turn:
             raise
         # A kernel that this version of the compiler cannot make: a list of kernels will do.
-        advance = partial(_advance_side_by_side, learner, data, rows, None, False)
+        advance = partial(_advance_by_library, learner, data, rows, None, False)
         new, info, finite = advance(run, jnp.asarray(0), jnp.asarray(n_steps))
     if not finite:
         raise first_non_finite(advance, run, n_steps)
@@ -374,7 +376,8 @@ def _advance(
     return new, info, finite
 
 
-_advance_side_by_side, _advance_in_turn = compiled(_advance), compiled_with_kernels(_advance)
+# How matrices are multiplied: by XLA's library, or by plain loops.
+_advance_by_library, _advance_by_loops = compiled(_advance), compiled_with_kernels(_advance)
 
 
 def _is_small(run: Run, data: PyTree, rows: PyTree[Array]) -> bool:
@@ -385,6 +388,11 @@ def _is_small(run: Run, data: PyTree, rows: PyTree[Array]) -> bool:
     total = sum(leaf.nbytes for leaf in _floats(run.state))
     state = total / len(run.key)
     return state <= SMALL_STATE and batch <= SMALL_BATCH and total <= SMALL_TOTAL
+
+
+def _is_narrow(state: PyTree) -> bool:
+    """Return whether plain loops multiply all matrices of a state at least as fast as a library."""
+    return all(min(leaf.shape[-2:], default=0) < NARROW for leaf in _floats(state))
 
 
 def _floats(tree: PyTree) -> list[Array]:

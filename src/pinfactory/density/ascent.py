@@ -1,19 +1,21 @@
 """Coordinate ascent on the free energy in closed form, over blocks of samples."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Int
 
-from pinfactory.core.compiling import bounded
+from pinfactory.core.compiling import bounded, even_batch
 from pinfactory.core.families import NormalWishart
+from pinfactory.core.growth import by_share
+from pinfactory.core.hierarchy import take_expert
 
-from . import gaps
+from . import gaps, matrices
 from .experts import (
     Blocks,
     Experts,
@@ -33,21 +35,12 @@ NOTHING = np.float32(-np.inf)
 
 
 class Expectation(NamedTuple):
-    """What one pass over all samples gives.
+    """What one pass over all samples gives."""
 
-    Attributes
-    ----------
-    statistics
-        The statistics of every expert, weighted by its responsibilities.
-    utility
-        Σ_x Σ_m p(m|x) E log N, in nats; with missing values log ∫ exp(E log N) over them.
-    value
-        Σ_x Σ_m p(m|x)[E log N − 1/β₁ log p(m|x)/p(m)], in nats.
-    """
-
-    statistics: Statistics
+    statistics: Statistics  # the statistics of every expert, weighted by its responsibilities
+    # Σ_x Σ_m p(m|x) E log N, in nats; with missing values log ∫ exp(E log N) over them.
     utility: Float[Array, ""]
-    value: Float[Array, ""]
+    value: Float[Array, ""]  # Σ_x Σ_m p(m|x)[E log N − 1/β₁ log p(m|x)/p(m)], in nats
 
 
 class Sums(NamedTuple):
@@ -101,8 +94,7 @@ def expectation(experts: Experts, sums: Sums) -> Expectation:
     m, d = first.shape
     mean = first / jnp.maximum(mass, 1e-30)[:, None]
     scatter = second - mass[:, None, None] * mean[:, :, None] * mean[:, None, :]
-    root = jnp.swapaxes(mean_precision_root(experts.posterior), -1, -2)
-    back = jax.vmap(lambda r: solve_triangular(r, jnp.eye(d), lower=False))(root)
+    back = jnp.swapaxes(matrices.inverse(mean_precision_root(experts.posterior)), -1, -2)
     mean = experts.posterior.mean + jnp.einsum("mij,mj->mi", back, mean)
     statistics = Statistics(mass, mean, back @ scatter @ jnp.swapaxes(back, -1, -2))
     # ‖z‖² summed over samples is the trace of the second moments.
@@ -138,35 +130,19 @@ def conditional_entropy(
 
 
 class Ascent(eqx.Module):
-    """Experts, the statistics they were fitted to, and those that follow from them.
-
-    Attributes
-    ----------
-    fitted_to
-        The statistics that `experts` were fitted to.
-    statistics
-        Statistics of all samples with the responsibilities that follow.
-    utility, value
-        As in `Expectation`, of all samples.
-    prior
-        The best p₀ for these experts.
-    divergence
-        KL(q_m‖p₀) of every expert, in nats; zero if it is not in use.
-    objective
-        J, in nats per sample.
-    change
-        What the last iteration added to it.
-    """
+    """Experts, the statistics they were fitted to, and those that follow from them."""
 
     experts: Experts
-    fitted_to: Statistics
-    statistics: Statistics
+    fitted_to: Statistics  # the statistics that `experts` were fitted to
+    statistics: Statistics  # statistics of all samples with the responsibilities that follow
+    # As in `Expectation`, of all samples.
     utility: Float[Array | np.ndarray | np.float32, ""]
     value: Float[Array | np.ndarray | np.float32, ""]
-    prior: NormalWishart
+    prior: NormalWishart  # the best p₀ for these experts
+    # KL(q_m‖p₀) of every expert, in nats; zero if it is not in use.
     divergence: Float[Array | np.ndarray, " m"]
-    objective: Float[Array | np.ndarray | np.float32, ""]
-    change: Float[Array | np.ndarray | np.float32, ""]
+    objective: Float[Array | np.ndarray | np.float32, ""]  # J, in nats per sample
+    change: Float[Array | np.ndarray | np.float32, ""]  # what the last iteration added to it
     n_iter: Int[Array | np.ndarray, ""]
 
     @classmethod
@@ -183,6 +159,18 @@ class Ascent(eqx.Module):
         seen = (statistics, statistics, zero, zero, prior, zeros)
         change, n_iter = np.full((), np.inf, np.float32), np.zeros((), np.int32)
         return cls(Experts(like, zeros), *seen, objective, change, n_iter)
+
+    def ordered(self) -> "Ascent":
+        """Return it with the busiest expert first, and those that are not in use last."""
+        used = ~np.isneginf(np.asarray(self.experts.log_weight))
+        order = by_share(np.asarray(self.statistics.mass, float), used)
+        of_experts = self.experts, self.fitted_to, self.statistics, self.divergence
+        names = "experts", "fitted_to", "statistics", "divergence"
+        return replace(self, **dict(zip(names, _take(of_experts, order), strict=True)))
+
+
+# One program: array by array a first fit would compile one for every shape.
+_take = bounded(jax.jit(take_expert))
 
 
 def iterated(
@@ -280,8 +268,7 @@ def ascend_best(
         The ascent that came highest, and the iterations of all.
     """
     n_starts, m, d = starts.mean.shape
-    most = max(1, CACHE_SIZE // (m * d * blocks.x.shape[-1]))
-    together = next(k for k in range(min(most, n_starts), 0, -1) if n_starts % k == 0)
+    together = even_batch(n_starts, CACHE_SIZE // (m * d * blocks.x.shape[-1]))
 
     def ascend_one(start: Statistics) -> Ascent:
         return ascend(start, NOTHING, hyper, blocks, np.int32(1), tol, max_iter)

@@ -6,12 +6,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Bool, Float, Int
 
 from pinfactory.core.compiling import bounded
 from pinfactory.core.families import LOG_2PI, NormalWishart
+
+from . import matrices
 
 # The share of a feature's variance that is added to it, so that singular data have a density.
 RIDGE = 1e-6
@@ -70,6 +71,16 @@ def to_device(exact: HostStatistics) -> Statistics:
 def to_host(statistics: Statistics) -> HostStatistics:
     """Return a copy in double precision."""
     return HostStatistics(*(np.array(leaf, float) for leaf in jax.tree.leaves(statistics)))
+
+
+def replaced(
+    statistics: HostStatistics, places: Int[np.ndarray, " k"], parts: HostStatistics
+) -> HostStatistics:
+    """Return the statistics with others in some places."""
+    changed = HostStatistics(*(leaf.copy() for leaf in statistics))
+    for leaf, part in zip(changed, parts, strict=True):
+        leaf[places] = part
+    return changed
 
 
 def scale_up(statistics: _Any, factor: Float[Any, "*m"]) -> _Any:
@@ -205,11 +216,8 @@ def posterior_of(statistics: Statistics, hyper: Hyperparameters) -> NormalWishar
 
 def inverse_scale(posterior: NormalWishart) -> Float[Array, "*m d d"]:
     """Return W⁻¹."""
-    d = posterior.dim
-    inverse = jnp.vectorize(
-        lambda r: solve_triangular(r, jnp.eye(d), lower=True), signature="(d,d)->(d,d)"
-    )(posterior.scale_cholesky)
-    return jnp.swapaxes(inverse, -1, -2) @ inverse
+    root = matrices.inverse(posterior.scale_cholesky)
+    return jnp.swapaxes(root, -1, -2) @ root
 
 
 def _inverse_root(matrix: Float[Array, "m d d"]) -> Float[Array, "m d d"]:
@@ -223,9 +231,8 @@ def _inverse_root(matrix: Float[Array, "m d d"]) -> Float[Array, "m d d"]:
     scaled = matrix / (size[:, :, None] * size[:, None, :])
     scaled += 4.0 * d * jnp.finfo(matrix.dtype).eps * jnp.eye(d)
     # With A = UUᵀ, U upper triangular, A⁻¹ = U⁻ᵀU⁻¹ and U⁻ᵀ is lower triangular.
-    upper = jnp.flip(jnp.linalg.cholesky(jnp.flip(scaled, (-2, -1))), (-2, -1))
-    invert = jax.vmap(lambda u: solve_triangular(u, jnp.eye(d), lower=False, trans=1))
-    return invert(upper) / size[:, :, None]
+    upper = jnp.flip(matrices.cholesky(jnp.flip(scaled, (-2, -1))), (-2, -1))
+    return matrices.inverse(jnp.swapaxes(upper, -1, -2)) / size[:, :, None]
 
 
 def fit_prior(experts: Experts, prior: NormalWishart) -> NormalWishart:
@@ -251,7 +258,7 @@ def _root(matrix: Float[Array, "d d"]) -> Float[Array, "d d"]:
     size = jnp.sqrt(jnp.diagonal(matrix))
     scaled = matrix / (size[:, None] * size)
     scaled += 4.0 * len(matrix) * jnp.finfo(matrix.dtype).eps * jnp.eye(len(matrix))
-    return jnp.linalg.cholesky(scaled) * size[:, None]
+    return matrices.cholesky(scaled) * size[:, None]
 
 
 def fit_experts(statistics: Statistics, hyper: Hyperparameters) -> Experts:

@@ -5,11 +5,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float, Int
 
 from pinfactory.core.families import LOG_2PI, NormalWishart
 
+from . import matrices
 from .experts import Blocks, Gaps, mean_precision_root, standardised
 
 # Numbers of the matrices that are fetched at once, one matrix for each sample and expert.
@@ -30,21 +30,13 @@ class Completion(NamedTuple):
     precision E[Λ]_uu around what an expert expects, given what is known. With RRᵀ = E[Λ] and R_u
     the rows of R that are missing, it is z = (1 − P)Rᵀ(x − ω), whatever stands for x_u, with the
     covariance P = R_uᵀ(R_u R_uᵀ)⁻¹R_u in these coordinates.
-
-    Attributes
-    ----------
-    z
-        Standardised samples, with their expected values.
-    remainder
-        H[r] − ½|u| = ½|u| log 2π − ½ log|E[Λ]_uu|: with it the utility at the expected values
-        becomes log ∫ exp E_q[log N(x | μ, Λ⁻¹)] dx_u.
-    found
-        What they were completed with; None if nothing is missing.
     """
 
-    z: Float[Array, "m d n"]
+    z: Float[Array, "m d n"]  # standardised samples, with their expected values
+    # H[r] − ½|u| = ½|u| log 2π − ½ log|E[Λ]_uu|: with it the utility at the expected values
+    # becomes log ∫ exp E_q[log N(x | μ, Λ⁻¹)] dx_u.
     remainder: Float[Array, "m n"] | float = 0.0
-    found: Projections | None = None
+    found: Projections | None = None  # what they were completed with; None if nothing is missing
 
 
 def projections(posterior: NormalWishart, missing: Bool[Array | np.ndarray, "p d"]) -> Projections:
@@ -57,8 +49,8 @@ def projections(posterior: NormalWishart, missing: Bool[Array | np.ndarray, "p d
     d = root.shape[-1]
     tiny = 4.0 * d * jnp.finfo(root.dtype).eps
     known = jnp.where(gone[..., 0], tiny, 1.0)
-    lower = jnp.linalg.cholesky(rows @ jnp.swapaxes(rows, -1, -2) + known[..., None] * jnp.eye(d))
-    half = jax.vmap(jax.vmap(lambda low, row: solve_triangular(low, row, lower=True)))(lower, rows)
+    lower = matrices.cholesky(rows @ jnp.swapaxes(rows, -1, -2) + known[..., None] * jnp.eye(d))
+    half = matrices.solve(lower, rows)
     logs = jnp.log(jnp.diagonal(lower, axis1=-2, axis2=-1)) + jnp.log(size)
     remainder = jnp.sum(jnp.where(gone[..., 0], 0.5 * LOG_2PI - logs, 0.0), axis=-1)
     return Projections(jnp.swapaxes(half, -1, -2) @ half, remainder)

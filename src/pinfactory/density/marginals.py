@@ -17,19 +17,11 @@ class Marginal(NamedTuple):
 
     If (μ, Λ) has ω, W, ν and λ, then the mean and precision of the features o, u of which are left
     out, have ω_o, ((W⁻¹)_oo)⁻¹, ν − |u| and λ: Λ⁻¹ is inverse Wishart, and so are its blocks.
-
-    Attributes
-    ----------
-    mean
-        ω of every expert.
-    root
-        The Cholesky factor of W⁻¹.
-    df, strength
-        ν and λ.
     """
 
-    mean: Float[np.ndarray, "m d"]
-    root: Float[np.ndarray, "m d d"]
+    mean: Float[np.ndarray, "m d"]  # ω of every expert
+    root: Float[np.ndarray, "m d d"]  # the Cholesky factor of W⁻¹
+    # ν and λ.
     df: Float[np.ndarray, " m"]
     strength: Float[np.ndarray, " m"]
 

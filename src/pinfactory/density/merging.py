@@ -1,4 +1,4 @@
-"""Superfluous experts: pairs with a larger free energy as one, and experts others can replace."""
+"""Superfluous experts: pairs with a larger free energy as one."""
 
 from typing import NamedTuple
 
@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int
 from scipy.special import multigammaln, xlogy
 
 from pinfactory.core.compiling import bounded
+from pinfactory.core.growth import BEYOND_NOISE, best_merges, parameter_price
 
 from . import gaps
 from .ascent import Ascent
@@ -21,35 +22,25 @@ from .experts import (
     Statistics,
     join,
     posterior_of,
+    replaced,
+    scale_up,
     selector_logits,
     to_device,
     to_host,
 )
 
-# Pairs whose gain is computed exactly, for each expert there is.
-PAIRS_PER_EXPERT = 1
 # Samples of a pair that a part of all samples has to hold for an estimate of its gain.
 MIN_SAMPLES = 20
 
 
 class MergeEffects(NamedTuple):
-    """What would change if experts were fewer, in nats.
+    """What would change if experts were fewer, in nats."""
 
-    Attributes
-    ----------
-    change, squares
-        Σ_x δ(x) and Σ_x δ(x)² of every pair: δ is what becomes of 1/β₁ log Σ_m p(m) exp(β₁ E log N)
-        if one expert fitted to the samples of both takes the place of the pair.
-    divergence
-        KL(q‖p₀) of this expert.
-    log_remainder
-        Σ_x log(1 − p(m|x)) of every expert: what removing it leaves to the others.
-    """
-
+    # Σ_x δ(x) and Σ_x δ(x)² of every pair: δ is what becomes of 1/β₁ log Σ_m p(m) exp(β₁ E log N)
+    # if one expert fitted to the samples of both takes the place of the pair.
     change: Float[Array, " pairs"]
     squares: Float[Array, " pairs"]
-    divergence: Float[Array, " pairs"]
-    log_remainder: Float[Array, " m"]
+    divergence: Float[Array, " pairs"]  # KL(q‖p₀) of this expert
 
 
 def merge_effects(
@@ -90,17 +81,11 @@ def _effects(
         others = jnp.log(jnp.maximum(1.0 - r[a] - r[b], tiny))
         instead = selector_logits(one, beta, whole.z, whole.remainder) - total
         change = jnp.logaddexp(others, instead) / beta
-        # What is left without the most responsible expert is too small to be 1 − r.
-        first = jnp.argmax(logits, axis=0) == jnp.arange(len(logits))[:, None]
-        rest = logsumexp(jnp.where(first, -jnp.inf, logits), axis=0)
-        log_remainder = jnp.where(first, rest - total, jnp.log1p(-jnp.where(first, 0.0, r)))
-        n_seen = change @ weight, change**2 @ weight, log_remainder @ weight
-        return jax.tree.map(jnp.add, sums, n_seen)
+        return sums[0] + change @ weight, sums[1] + change**2 @ weight
 
-    nothing = jnp.zeros(a.shape)
-    start = nothing, nothing, jnp.zeros_like(experts.log_weight)
-    change, squares, log_remainder = jax.lax.fori_loop(0, n_blocks, add, start)
-    return MergeEffects(change, squares, posterior.kl(hyper.prior), log_remainder)
+    start = jnp.zeros(a.shape), jnp.zeros(a.shape)
+    change, squares = jax.lax.fori_loop(0, n_blocks, add, start)
+    return MergeEffects(change, squares, posterior.kl(hyper.prior))
 
 
 class Pairs(NamedTuple):
@@ -116,11 +101,11 @@ class Pairs(NamedTuple):
 
 
 def best_pairs(statistics: HostStatistics, hyper: Hyperparameters) -> Pairs:
-    """Return the pairs that may gain most by merging: always the same number of them."""
+    """Return the pairs that may gain most by merging: as many as there are places for experts."""
     active = np.flatnonzero(statistics.mass)
     a, b = (active[i] for i in np.triu_indices(len(active), 1))
     gain = merging_gain(statistics, hyper, a, b)
-    n_pairs = PAIRS_PER_EXPERT * len(statistics.mass)
+    n_pairs = len(statistics.mass)
     order = np.resize(np.argsort(-gain)[:n_pairs], n_pairs)
     a, b = a[order], b[order]
     return Pairs(a, b, join(_take(statistics, a), _take(statistics, b)), gain[order])
@@ -128,7 +113,7 @@ def best_pairs(statistics: HostStatistics, hyper: Hyperparameters) -> Pairs:
 
 def may_merge(statistics: HostStatistics, pairs: Pairs) -> bool:
     """Return whether merging a pair may raise the free energy."""
-    return bool(pairs.gain.max() + bic_penalty(float(statistics.mass.sum())) > 0.0)
+    return bool(pairs.gain.max() + parameter_price(float(statistics.mass.sum())) > 0.0)
 
 
 def merged(
@@ -142,12 +127,12 @@ def merged(
 
     None if there are no such pairs. Besides its KL(q‖p₀) an expert has to gain ½ log N nats,
     as in Bayes' information criterion for its share p(m). If the last pass was over n < N samples,
-    the gain is an estimate: two of its standard errors are taken off, and the samples have to hold
-    enough of the pair.
+    the gain is an estimate: it has to be beyond noise, and the samples have to hold enough of the
+    pair.
     """
     mass = np.asarray(ascent.statistics.mass, float)
     total, n_seen = float(statistics.mass.sum()), float(mass.sum())
-    change, squares, joint = (np.asarray(part, float) for part in effects[:3])
+    change, squares, joint = (np.asarray(part, float) for part in effects)
     # Sums in single precision differ a little.
     complete = n_seen > 0.999 * total
     variance = np.maximum(squares - change**2 / n_seen, 0.0) * (
@@ -155,64 +140,16 @@ def merged(
     )
     divergence = np.asarray(ascent.divergence, float)
     price = (divergence[pairs.a] + divergence[pairs.b] - joint) / float(hyper.beta_expert)
-    gain = (change - 2.0 * np.sqrt(variance)) * total / n_seen + price + bic_penalty(total)
+    certain = (change - BEYOND_NOISE * np.sqrt(variance)) * total / n_seen
+    gain = certain + price + parameter_price(total)
     gain[(mass[pairs.a] + mass[pairs.b] < MIN_SAMPLES) & (not complete)] = -np.inf
-    free = np.full(len(statistics.mass), True)
-    reduced = HostStatistics(*(leaf.copy() for leaf in statistics))
-    for best in np.argsort(-gain):
-        i, j = pairs.a[best], pairs.b[best]
-        # Merging one pair changes the gain of other pairs of the same experts.
-        if gain[best] > 0.0 and free[i] and free[j]:
-            free[[i, j]] = False
-            for leaf, part in zip(reduced, pairs.joint, strict=True):
-                leaf[i], leaf[j] = part[best], 0.0
-    return None if free.all() else to_device(reduced)
-
-
-def removed(
-    statistics: HostStatistics,
-    ascent: Ascent,
-    hyper: Hyperparameters,
-    effects: MergeEffects,
-) -> Statistics | None:
-    """Return statistics without the expert whose removal raises the free energy most.
-
-    None if none does. The last pass has to have been over all the samples.
-    """
-    total = float(statistics.mass.sum())
-    share = np.minimum(statistics.mass / total, 1.0 - 1e-12)
-    gain = bic_penalty(total) + np.asarray(ascent.divergence, float) / float(hyper.beta_expert)
-    gain += (np.asarray(effects.log_remainder) - total * np.log1p(-share)) / float(
-        hyper.beta_selector
-    )
-    worst = int(np.argmax(np.where(share > 0, gain, -np.inf)))
-    if gain[worst] <= 0.0:
+    chosen = best_merges(gain, pairs.a, pairs.b)
+    if not chosen:
         return None
-    reduced = HostStatistics(*(leaf.copy() for leaf in statistics))
-    for leaf in reduced:
-        leaf[worst] = 0.0
-    return to_device(reduced)
-
-
-def may_remove(statistics: HostStatistics, ascent: Ascent, hyper: Hyperparameters) -> bool:
-    """Return whether the removal of an expert may raise the free energy at all.
-
-    Every r has −log(1 − r) ≥ 2r − 0.45 h(r), h the entropy of r and 1 − r in nats, which is no more
-    than that of p(m|x). Where responsibilities are clear, the exact gain need not be computed.
-    """
-    mass = np.asarray(ascent.statistics.mass, float)
-    total, beta = float(statistics.mass.sum()), float(hyper.beta_selector)
-    active = statistics.mass > 0
-    share = np.minimum(statistics.mass[active] / total, 1.0 - 1e-12)
-    log_weight = np.asarray(ascent.experts.log_weight, float)[active]
-    # The sum of log p(m|x)/p(m), the information of the selector.
-    information = beta * (float(ascent.utility) - float(ascent.value))
-    entropy = max(0.0, -information - float(mass[active] @ log_weight))
-    gain = bic_penalty(total) + np.asarray(ascent.divergence, float)[active] / float(
-        hyper.beta_expert
-    )
-    gain += (0.45 * entropy - 2.0 * mass[active] - total * np.log1p(-share)) / beta
-    return bool((gain > 0.0).any())
+    joined = _take(pairs.joint, np.array(chosen))
+    nothing = scale_up(joined, np.zeros(len(chosen)))
+    fewer = replaced(statistics, pairs.a[chosen], joined)
+    return to_device(replaced(fewer, pairs.b[chosen], nothing))
 
 
 def fitted_statistics(ascent: Ascent) -> HostStatistics:
@@ -222,16 +159,11 @@ def fitted_statistics(ascent: Ascent) -> HostStatistics:
     return exact
 
 
-def bic_penalty(total: float) -> float:
-    """Return ½ log N nats, the penalty for the share p(m) of an expert."""
-    return 0.5 * float(np.log(max(total, 1.0)))
-
-
 def penalised_objective(ascent: Ascent) -> float:
     """Return the free energy of all samples, less the penalties of the experts in use."""
     mass = np.asarray(ascent.statistics.mass, float)
     total = mass.sum()
-    return float(ascent.objective) * total - np.count_nonzero(mass) * bic_penalty(total)
+    return float(ascent.objective) * total - np.count_nonzero(mass) * parameter_price(total)
 
 
 def merging_gain(
@@ -269,5 +201,5 @@ def _log_evidence(statistics: HostStatistics, hyper: Hyperparameters) -> np.ndar
     ) / beta
 
 
-def _take(statistics: HostStatistics, index: np.ndarray | np.integer) -> HostStatistics:
+def _take(statistics: HostStatistics, index: np.ndarray) -> HostStatistics:
     return HostStatistics(*(leaf[index] for leaf in statistics))

@@ -15,10 +15,8 @@ from .merging import (
     best_pairs,
     fitted_statistics,
     may_merge,
-    may_remove,
     merged,
     penalised_objective,
-    removed,
 )
 from .samples import Samples
 from .splitting import split_expert
@@ -43,39 +41,17 @@ class Stage(IntEnum):
 
 
 class SearchState(eqx.Module):
-    """Where a search is.
+    """Where a search is."""
 
-    Attributes
-    ----------
-    best
-        The solution so far.
-    trial
-        The ascent that is under way.
-    beta_selector
-        The β₁ that `best` was found with.
-    seed
-        Where divisions are drawn from.
-    stage
-        What happens now.
-    taken
-        Iterations of the trial; 0 if none is under way.
-    n_blocks
-        Blocks of samples in use.
-    n_iter
-        Iterations in all.
-    converged
-        Whether the last ascent met `tol`.
-    """
-
-    best: Ascent
-    trial: Ascent
-    beta_selector: float
-    seed: int
-    stage: int = int(Stage.START)
-    taken: int = 0
-    n_blocks: int = 1
-    n_iter: int = 0
-    converged: bool = False
+    best: Ascent  # the solution so far
+    trial: Ascent  # the ascent that is under way
+    beta_selector: float  # the β₁ that `best` was found with
+    seed: int  # where divisions are drawn from
+    stage: int = int(Stage.START)  # what happens now
+    taken: int = 0  # iterations of the trial; 0 if none is under way
+    n_blocks: int = 1  # blocks of samples in use
+    n_iter: int = 0  # iterations in all
+    converged: bool = False  # whether the last ascent met `tol`
 
 
 @dataclass(frozen=True)
@@ -83,31 +59,20 @@ class Search:
     """The search for the best experts, one compiled call after the other.
 
     It ascends from the best of the starts on the first block of samples, then on more and more
-    blocks: most iterations are made on few. On each number of blocks experts are merged or removed
-    as long as that raises the free energy, and unused ones get a part of another's samples where
-    that is better. All this happens with β₁ ≤ 1; in the end the partition is hardened.
-
-    Attributes
-    ----------
-    samples
-        What experts are fitted to.
-    starts
-        Statistics to start from, along the first axis.
-    beta_selector, beta_expert
-        β₁ and β₂.
-    tol, max_iter
-        When an ascent ends.
-    neglect
-        Whether experts are merged, removed and split.
+    blocks: most iterations are made on few. On each number of blocks experts are merged as long as
+    that raises the free energy, and unused ones get a part of another's samples where that is
+    better. All this happens with β₁ ≤ 1; in the end the partition is hardened.
     """
 
-    samples: Samples | StreamedSamples
-    starts: Statistics
+    samples: Samples | StreamedSamples  # what experts are fitted to
+    starts: Statistics  # statistics to start from, along the first axis
+    # β₁ and β₂.
     beta_selector: float
     beta_expert: float
+    # When an ascent ends.
     tol: float
     max_iter: int
-    neglect: bool = True
+    neglect: bool = True  # whether experts are merged and split
 
     def begin(self, prior: NormalWishart, seed: int) -> SearchState:
         """Return the state at the start."""
@@ -178,7 +143,7 @@ class Search:
         if stage in (Stage.START, Stage.END):
             return state
         if stage == Stage.REDUCE:
-            statistics = self.reduced(best, n_blocks, remove=True)
+            statistics = self.reduced(best, n_blocks)
             stage = stage if statistics is not None else Stage.SPLIT
         if stage == Stage.SPLIT:
             # The first block suggests a split; all blocks decide whether it is kept.
@@ -218,17 +183,16 @@ class Search:
     ) -> Ascent:
         return self.samples.ascend(start, hyper, n_blocks, self.tol, max_iter)
 
-    def reduced(self, best: Ascent, n_blocks: int, *, remove: bool) -> Statistics | None:
-        """Return statistics with experts merged or else removed, None if none is superfluous."""
+    def reduced(self, best: Ascent, n_blocks: int) -> Statistics | None:
+        """Return statistics with experts merged, None if none is superfluous."""
         known, hyper = fitted_statistics(best), self.hyper(best.prior, self.soft)
         if np.count_nonzero(known.mass) < 2:
             return None
         pairs = best_pairs(known, hyper)
-        if not may_merge(known, pairs) and not (remove and may_remove(known, best, hyper)):
+        if not may_merge(known, pairs):
             return None
         effects = self.samples.merge_effects(best.experts, hyper, pairs, n_blocks)
-        fewer = merged(known, best, hyper, effects, pairs)
-        return removed(known, best, hyper, effects) if remove and fewer is None else fewer
+        return merged(known, best, hyper, effects, pairs)
 
     def divided(
         self, best: Ascent, random: np.random.RandomState, *, extrapolate: bool
@@ -273,8 +237,7 @@ def update_online(
     prior = step.prior
     if random is not None:
         ascent = search.single_step(statistics, prior, search.soft)
-        # None is removed otherwise: a batch may lack the samples of an expert.
-        while (fewer := search.reduced(ascent, search.samples.n_blocks, remove=False)) is not None:
+        while (fewer := search.reduced(ascent, search.samples.n_blocks)) is not None:
             ascent = search.single_step(fewer, ascent.prior, search.soft)
         # Split where that is better on the batch alone.
         more = search.divided(ascent, random, extrapolate=False)

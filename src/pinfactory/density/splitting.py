@@ -6,6 +6,7 @@ from jaxtyping import Bool
 
 from pinfactory.core.compiling import bounded
 from pinfactory.core.families import NormalWishart
+from pinfactory.core.growth import best_split, parameter_price
 
 from .experts import (
     LEAST_VARIANCE,
@@ -14,11 +15,12 @@ from .experts import (
     HostStatistics,
     Hyperparameters,
     Statistics,
+    replaced,
     scale_up,
     to_device,
 )
 from .gaps import projections
-from .merging import bic_penalty, merging_gain
+from .merging import merging_gain
 from .samples import Whitening
 
 # Partitions that are tried for each expert.
@@ -172,13 +174,11 @@ def split_expert(
     whole = scale_up(halves, np.repeat(statistics.mass[owner] / pair.sum(axis=1), 2))
     first = np.arange(0, len(halves.mass), 2)
     gain = -merging_gain(whole if extrapolate else halves, hyper, first, first + 1)
-    best = int(np.argmax(gain))
-    if gain[best] <= bic_penalty(float(statistics.mass.sum())):
+    best = best_split(gain, parameter_price(float(statistics.mass.sum())))
+    if best is None:
         return None
-    more = HostStatistics(*(leaf.copy() for leaf in statistics))
-    for leaf, part in zip(more, whole, strict=True):
-        leaf[owner[best]], leaf[inactive[0]] = part[2 * best], part[2 * best + 1]
-    return to_device(more)
+    parts = HostStatistics(*(leaf[2 * best : 2 * best + 2] for leaf in whole))
+    return to_device(replaced(statistics, np.array([owner[best], inactive[0]]), parts))
 
 
 def _partitions(

@@ -52,21 +52,11 @@ class Chunks(Protocol):
 
 
 class Lowest(NamedTuple):
-    """The rows that come first in canonical order, in parts that are put together in the end.
+    """The rows that come first in canonical order, in parts that are put together in the end."""
 
-    Attributes
-    ----------
-    codes
-        What rows are sorted by.
-    counts
-        How often a row is there.
-    columns
-        The rows as columns.
-    """
-
-    codes: list[np.ndarray]
-    counts: list[np.ndarray]
-    columns: list[np.ndarray]
+    codes: list[np.ndarray]  # what rows are sorted by
+    counts: list[np.ndarray]  # how often a row is there
+    columns: list[np.ndarray]  # the rows as columns
 
 
 class Ordered(NamedTuple):
@@ -195,21 +185,13 @@ def _in_order(lowest: Lowest) -> Ordered:
 
 @dataclass(frozen=True)
 class StreamedSamples:
-    """Samples of which the first are in memory, and all others are read in every pass.
+    """Samples of which the first are in memory, and all others are read in every pass."""
 
-    Attributes
-    ----------
-    head
-        The first samples, enough for most iterations.
-    n_blocks, n
-        Blocks and samples in all.
-    whitening, chunks
-        How to read them.
-    """
-
-    head: Samples
+    head: Samples  # the first samples, enough for most iterations
+    # Blocks and samples in all.
     n_blocks: int
     n: int
+    # How to read them.
     whitening: Whitening
     chunks: Chunks
 

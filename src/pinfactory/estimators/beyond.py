@@ -1,5 +1,6 @@
-"""Numbers for rows farther out than all that were learned from: one line goes on from there."""
+"""Predictions for rows outside the range of the data: lines continue where experts end."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -9,22 +10,23 @@ from sklearn.preprocessing import StandardScaler
 
 
 class Beyond(NamedTuple):
-    """Where experts end, and how the answers go on: f(x̃) + s·(x − x̃), with x̃ within the ends.
+    """Ranges of which each holds the one before, and the slopes outside each of them.
 
-    What an expert has learned of its own rows says little of a row many times as far away. Rows as
-    far as that are no part of its training either, but all of them are part of one line.
-
-    Attributes
-    ----------
-    low, high
-        The ends, in the units of the experts.
-    slope
-        s, that of one line of all rows.
+    The prediction is f(x₁) + s₁·(x₂ − x₁) + … + s_k·(x − x_k), with x_i the nearest point of range
+    i. What an expert has learned from its own rows says little about a row far outside. The
+    line of all rows that were learned from continues there. Rows even farther out were not learned
+    from, because they would dominate it; a line of all rows continues where they begin.
     """
 
-    low: Float[np.ndarray, " d"]
-    high: Float[np.ndarray, " d"]
-    slope: Float[np.ndarray, "t d"]
+    # The ends of the ranges, in the units of the experts.
+    low: Float[np.ndarray, "k d"]
+    high: Float[np.ndarray, "k d"]
+    slope: Float[np.ndarray, "k t d"]  # s₁, …, s_k
+
+    @classmethod
+    def stack(cls, parts: Sequence["Beyond"]) -> "Beyond":
+        """Return one with the ranges of several, the smallest first."""
+        return cls(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
     @classmethod
     def fit(
@@ -35,23 +37,28 @@ class Beyond(NamedTuple):
         y: Float[np.ndarray, "n t"],
         weight: Float[np.ndarray, " n"],
     ) -> "Beyond":
-        """Fit the line to rows whose inputs may be many deviations away."""
+        """Return one range, outside of which the line of some rows continues."""
         scaler = StandardScaler().fit(x, sample_weight=weight)
         line = Ridge().fit(scaler.transform(x), y, sample_weight=weight)
         slope = np.reshape(line.coef_, (y.shape[1], -1)) / scaler.scale_
-        return cls(low, high, slope)
+        return cls(low[None], high[None], slope[None])
 
     def divide(
         self, x: Float[np.ndarray, "n d"]
-    ) -> tuple[Float[np.ndarray, "n d"], Float[np.ndarray, "n d"]]:
-        """Return x̃ and x − x̃."""
-        inside = np.clip(x, self.low, self.high)
-        return inside, x - inside
+    ) -> tuple[Float[np.ndarray, "n d"], Float[np.ndarray, "k n d"]]:
+        """Return x₁, and x₂ − x₁, …, x − x_k."""
+        ends = [np.clip(x, low, high) for low, high in zip(self.low, self.high, strict=True)]
+        return ends[0], np.diff([*ends, x], axis=0)
 
     def is_possible(self, n_inputs: int, n_targets: int) -> bool:
         """Return whether arrays, which may come from a file, fit a regressor."""
-        shapes = (n_inputs,), (n_inputs,), (n_targets, n_inputs)
-        return all(
-            part.shape == shape and part.dtype == np.float64 and np.isfinite(part).all()
-            for part, shape in zip(self, shapes, strict=True)
-        ) and bool((self.low <= self.high).all())
+        n_ranges = len(self.slope)
+        ends, slopes = (n_ranges, n_inputs), (n_ranges, n_targets, n_inputs)
+        return (
+            n_ranges > 0
+            and all(
+                part.shape == shape and part.dtype == np.float64 and np.isfinite(part).all()
+                for part, shape in zip(self, (ends, ends, slopes), strict=True)
+            )
+            and bool((self.low <= self.high).all())
+        )

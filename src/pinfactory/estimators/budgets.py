@@ -232,7 +232,7 @@ def _with_outputs(network: Any, factor: Float[Array, "m k"], shift: Float[Array,
 
 
 def warn_of_bits(stage: str, bits: float, reached: float) -> None:
-    """Say so where a stage does not process what it was given."""
+    """Warn where a stage does not process what its budget is."""
     if is_met(bits, reached):
         return
     why = "its hardest decisions are worth no more"

@@ -17,6 +17,7 @@ from pinfactory import networks
 from pinfactory import settings as check
 from pinfactory.core.batches import padded
 from pinfactory.core.constraints import Budget, Scheduled
+from pinfactory.core.growth import BEYOND_NOISE, Gain, fewest_as_good, mean_gain
 from pinfactory.core.hierarchy import Hierarchy, pick, stack
 from pinfactory.core.learning import State
 
@@ -32,12 +33,6 @@ class Candidate(NamedTuple):
     n_experts: int
     replica: Replica
     tree: bool
-
-
-# The best of several candidates and steps gains a standard error by chance alone.
-BEYOND_NOISE = 2.0
-# The mean gain in score of a held-out row, and its standard error.
-Gain = tuple[float, float]
 
 
 class Found(NamedTuple):
@@ -145,7 +140,7 @@ def _gain_of_trees(
     """Return what trees gain over others on held-out rows, each with the best number of leaves."""
     (scores, weight), (known, _) = (_held_out(each, table, validation) for each in (trees, others))
     best, best_known = (part[:, np.argmax(weight @ part)] for part in (scores, known))
-    return _gain(best - best_known, weight)
+    return mean_gain(best - best_known, weight)
 
 
 def _random(trainer: Trainer, replicas: Sequence[Replica], n_init: int) -> Sequence[Replica]:
@@ -164,7 +159,8 @@ def _candidates(
     if trees[0] is not None:
         grown = [tree for tree in trees if tree is not None]
         largest = max(tree.n_leaves for tree in grown)
-        sizes = {1, _best_size(grown, table, validation)} | ({largest} if trainer.cheap else set())
+        best = fewest_as_good(*_held_out(grown, table, validation))
+        sizes = {1, best} | ({largest} if trainer.cheap else set())
         if isinstance(first.selector, Budget) and first.selector.bits > 0:
             # Bits are for choosing among as many as there are.
             sizes = {largest} - {1}
@@ -192,22 +188,6 @@ def _held_out(
         likelihoods.append(found[:, np.minimum(np.arange(most), tree.n_leaves - 1)])
         weights.append(part.weight)
     return np.concatenate(likelihoods), np.concatenate(weights).astype(float)
-
-
-def _best_size(trees: Sequence[LinearTree], table: Table, validation: Validation) -> int:
-    """Return the smallest number of leaves that is as good on held-out rows as the best one."""
-    scores, weight = _held_out(trees, table, validation)
-    best = int(np.argmax(weight @ scores))
-    gains = [_gain(scores[:, best] - scores[:, k], weight) for k in range(best)]
-    worse = [mean > error for mean, error in gains]
-    return worse.index(False) + 1 if False in worse else best + 1
-
-
-def _gain(difference: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"]) -> Gain:
-    """Return a weighted mean and its standard error."""
-    mean = float(np.average(difference, weights=weight))
-    variance = float(np.average((difference - mean) ** 2, weights=weight))
-    return mean, float(np.sqrt(variance / max(weight.sum(), 1.0)))
 
 
 def _states(
@@ -292,8 +272,8 @@ def _choose(
         if chosen is None:
             chosen = best
         elif best_scores[best] > best_scores[chosen]:
-            mean, error = _gain(scores[best] - scores[chosen], weight)
+            mean, error = mean_gain(scores[best] - scores[chosen], weight)
             chosen = best if mean > BEYOND_NOISE * error else chosen
     assert chosen is not None
     single = kinds.get((False, False))
-    return chosen, _gain(scores[chosen] - scores[single[0]], weight) if single else None
+    return chosen, mean_gain(scores[chosen] - scores[single[0]], weight) if single else None

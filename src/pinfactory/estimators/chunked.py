@@ -17,18 +17,10 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class LocalChunks:
-    """Chunks that this process reads one after the other.
+    """Chunks that this process reads one after the other."""
 
-    Attributes
-    ----------
-    example
-        A few rows, by which number and names of the columns are known.
-    read
-        Returns all chunks, anew each time.
-    """
-
-    example: Any
-    read: Callable[[], Iterator[Any]]
+    example: Any  #: a few rows, by which number and names of the columns are known
+    read: Callable[[], Iterator[Any]]  #: returns all chunks, anew each time
 
     def reduce(
         self,
@@ -43,18 +35,10 @@ class LocalChunks:
 
 @dataclass(frozen=True)
 class DaskChunks:
-    """Partitions of a Dask array or data frame, which stay where they are.
+    """Partitions of a Dask array or data frame, which stay where they are."""
 
-    Attributes
-    ----------
-    example
-        As of `LocalChunks`.
-    partitions
-        Delayed arrays or data frames.
-    """
-
-    example: Any
-    partitions: list[Any]
+    example: Any  #: as of `LocalChunks`
+    partitions: list[Any]  #: delayed arrays or data frames
 
     def reduce(
         self,

@@ -5,7 +5,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from pinfactory.base import describe
-from pinfactory.core.compiling import bounded
+from pinfactory.core.compiling import compiled_fully
 from pinfactory.core.families import Categorical, Family
 from pinfactory.core.hierarchy import Expert, FamilyExpert, Hierarchy
 from pinfactory.core.information import marginal
@@ -249,8 +248,7 @@ class SpecialistClassifier(ClassifierMixin, Committee):
         return weight
 
     @staticmethod
-    @bounded
-    @eqx.filter_jit
+    @compiled_fully
     def _mixture(hierarchy: Hierarchy, x: Float[Array, "n d"]) -> Categorical:
         answer = marginal(jax.vmap(hierarchy)(x))
         assert answer is not None

@@ -22,24 +22,13 @@ MOST_LISTED = 4
 
 
 class Term(NamedTuple):
-    """One comparison: of a number with a cut, or of a category with a set.
+    """One comparison: of a number with a cut, or of a category with a set."""
 
-    Attributes
-    ----------
-    column
-        Position of the column in the encoding.
-    above
-        Whether the number must be above the cut, or the category in the set; else the opposite.
-    cut
-        What a number is compared with.
-    levels
-        The set of categories; empty for a number.
-    """
-
-    column: int
+    column: int  # position of the column in the encoding
+    # Whether the number must be above the cut, or the category in the set; else the opposite.
     above: bool
-    cut: float = 0.0
-    levels: tuple[str, ...] = ()
+    cut: float = 0.0  # what a number is compared with
+    levels: tuple[str, ...] = ()  # the set of categories; empty for a number
 
     def holds(self, encoding: Encoding, X: Float[np.ndarray, "n d"]) -> Bool[np.ndarray, " n"]:
         """Return for which rows of numbers it holds."""

@@ -19,7 +19,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 
 from pinfactory import settings as check
-from pinfactory.core.compiling import bounded
+from pinfactory.core.compiling import compiled_fully
 from pinfactory.core.families import Categorical, Family
 from pinfactory.core.hierarchy import Decision, Hierarchy
 from pinfactory.core.information import estimate_information, measure
@@ -306,8 +306,7 @@ class Judged(eqx.Module):
     columns: dict[str, Float[Array, " replicas"]]
 
 
-@bounded
-@eqx.filter_jit
+@compiled_fully
 def _judge(utility: Utility, states: State, data: Data) -> Judged:
     """Judge all replicas at once."""
 

@@ -13,10 +13,12 @@ from pinfactory.base import Learnable
 from pinfactory.core.compiling import with_library_settings
 from pinfactory.core.information import Information
 from pinfactory.density import Mixture
-from pinfactory.tables import Encoding, as_frame
+from pinfactory.tables import as_frame
+
+from .table import FrameInputs
 
 
-class DensityModel(DensityMixin, Learnable):
+class DensityModel(FrameInputs, DensityMixin, Learnable):
     """Questions to a fitted mixture of experts on Gaussians, kept in `state_`."""
 
     state_: Mixture
@@ -139,28 +141,14 @@ class DensityModel(DensityMixin, Learnable):
     def _numbers(self, X: Any, *, reset: bool, ensure_min_samples: int = 1) -> np.ndarray:
         """Return samples as numbers, with NaN for what is missing in a data frame."""
         if as_frame(X) is None:
-            if reset:
-                self.__dict__.pop("encoding_", None)
-            elif hasattr(self, "encoding_") and not self.encoding_.is_plain:
-                raise ValueError(
-                    "SpecialistMixture was fitted on a data frame: `X` must be one with the "
-                    f"columns {', '.join(self.encoding_.names)}."
-                )
+            self._refuse_array(reset=reset)
             return validate_data(
                 self, X, reset=reset, dtype=np.float64, ensure_min_samples=ensure_min_samples
             )
-        if reset:
-            self.encoding_: Encoding = Encoding.learn(X, keep_gaps=True)
-            self.feature_names_in_ = np.asarray(self.encoding_.names, object)
-            self.n_features_in_ = len(self.feature_names_in_)
-        elif not hasattr(self, "encoding_"):
+        if not reset and not hasattr(self, "encoding_"):
             return validate_data(self, X, reset=False, dtype=np.float64)
-        elif self.encoding_.is_plain:
-            # As everywhere in scikit-learn: the same columns in the same order.
-            validate_data(self, X, reset=False, skip_check_array=True)
-        numbers = self.encoding_.transform(X)
         return check_array(
-            numbers,
+            self._encoded(X, reset=reset, keep_gaps=True),
             estimator=self,
             ensure_all_finite="allow-nan",
             ensure_min_samples=ensure_min_samples,

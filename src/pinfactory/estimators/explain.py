@@ -81,6 +81,19 @@ def _names(committee: Committee, given: Sequence[str] | None) -> list[str]:
     return names
 
 
+def require_all_asked(committee: Committee, what: str) -> None:
+    """Refuse to export a committee of several levels, or one that does not ask all experts."""
+    hierarchy = committee.state_.model
+    if len(hierarchy.sizes) > 1:
+        raise ValueError(
+            f"`{what}` needs one level of selection, but got n_experts={committee.n_experts!r}."
+        )
+    if hierarchy.top_k is not None:
+        raise ValueError(
+            f"`{what}` asks all experts: it needs top_k=None, but got {hierarchy.top_k}."
+        )
+
+
 def is_linear(committee: Committee) -> bool:
     """Whether the weights of the experts can be read."""
     experts = committee.state_.model.last_experts

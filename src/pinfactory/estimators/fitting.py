@@ -44,46 +44,25 @@ SMALLEST_BATCH, LARGEST_BATCH, BATCHES = 32, 1024, 64
 
 
 class Judge(NamedTuple):
-    """How answers are judged; what compiled functions need of a problem, the same for every fit.
+    """How answers are judged; what compiled functions need of a problem, the same for every fit."""
 
-    Attributes
-    ----------
-    utility
-        What an expert's answer is worth.
-    score
-        How good the whole committee's answer is for each row of a validation set.
-    error
-        The squared error of the committee's answer for each row, where committees must not be worse
-        in it than one line; else None.
-    """
-
-    utility: Utility
+    utility: Utility  # what an expert's answer is worth
+    # How good the whole committee's answer is for each row of a validation set.
     score: Callable[[Hierarchy, Data], Float[Array, " n"]]
+    # The squared error of the committee's answer for each row, where committees must not be worse
+    # in it than one line; else None.
     error: Callable[[Hierarchy, Data], Float[Array, " n"]] | None = None
 
 
 class Problem(NamedTuple):
-    """What one kind of target needs of a committee.
+    """What one kind of target needs of a committee."""
 
-    Attributes
-    ----------
-    n_features
-        Numbers in an input.
-    expert
-        Builds an expert from a key.
-    judge
-        How answers are judged.
-    order
-        Returns an order of the rows of a table, any part of which stands for all.
-    grow
-        Grows a linear model tree on a table; see `linear_tree.grow`.
-    """
-
-    n_features: int
-    expert: Callable[[Key[Array, ""]], Expert]
-    judge: Judge
+    n_features: int  # numbers in an input
+    expert: Callable[[Key[Array, ""]], Expert]  # builds an expert from a key
+    judge: Judge  # how answers are judged
+    # Returns an order of the rows of a table, any part of which stands for all.
     order: Callable[[Table, np.random.Generator], RowNumbers]
-    grow: Callable[..., LinearTree]
+    grow: Callable[..., LinearTree]  # grows a linear model tree on a table; see `linear_tree.grow`
 
 
 class Replica(NamedTuple):
@@ -109,20 +88,11 @@ class Fit(NamedTuple):
 
 @dataclass(frozen=True)
 class Trainer:
-    """Trains replicas of a committee.
+    """Trains replicas of a committee."""
 
-    Attributes
-    ----------
-    settings
-        The estimator that has the settings.
-    problem
-        What its targets need.
-    train
-        `pinfactory.core.training.train`, with callbacks and the like.
-    """
-
-    settings: CommitteeSettings
-    problem: Problem
+    settings: CommitteeSettings  # the estimator that has the settings
+    problem: Problem  # what its targets need
+    # `pinfactory.core.training.train`, with callbacks and the like.
     train: Callable[..., Trained[State]]
 
     @property

@@ -9,6 +9,8 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 from threadpoolctl import threadpool_limits
 
+from pinfactory.core.growth import best_split
+
 from .splits import FEWEST, PRIOR_ROWS, Cut, Node, SplitSearch, curvature
 from .table import Table
 
@@ -18,24 +20,14 @@ SPREADS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 
 
 class Split(NamedTuple):
-    """The division of one leaf: rows above the cut leave it for a new one.
+    """The division of one leaf: rows above the cut leave it for a new one."""
 
-    Attributes
-    ----------
-    leaf
-        Which leaf is divided; the new one gets the next number.
-    direction, cut
-        Rows with ``x @ direction > cut`` go to the new leaf; an axis-parallel split has one entry.
-    width
-        Deviation of ``x @ direction`` within the leaf.
-    below, above
-        The models of the two parts.
-    """
-
-    leaf: int
+    leaf: int  # which leaf is divided; the new one gets the next number
+    # Rows with ``x @ direction > cut`` go to the new leaf; an axis-parallel split has one entry.
     direction: Float[np.ndarray, " d"]
     cut: float
-    width: float
+    width: float  # deviation of ``x @ direction`` within the leaf
+    # The models of the two parts.
     below: Node
     above: Node
 
@@ -172,11 +164,11 @@ class _Growth:
         root = self._fit(everything, None)
         leaves, splits = [self._leaf(everything, root, n_leaves > 1)], []
         while len(leaves) < n_leaves:
-            gains = [-np.inf if leaf.best is None else leaf.best.gain for leaf in leaves]
-            chosen = int(np.argmax(gains))
-            rows, node, best = leaves[chosen]
-            if best is None:
+            gains = [0.0 if leaf.best is None else leaf.best.gain for leaf in leaves]
+            if (chosen := best_split(np.asarray(gains))) is None:
                 break
+            rows, node, best = leaves[chosen]
+            assert best is not None
             values, weight = self.x[rows, :-1] @ best.direction, self.weight[rows]
             above = values > best.cut
             parts = [rows[~above], rows[above]]

@@ -52,10 +52,10 @@ class SpecialistMixture(DensityModel):
         Σ_x Σ_m p(m|x) { E_q[log N(x|μ, Λ⁻¹)] − 1/β₁ log p(m|x)/p(m) } − 1/β₂ Σ_m KL(q_m‖p₀)
 
     in turns, each in closed form. With β₁ = β₂ = 1 this is the variational bound of the evidence.
-    The density is the experts' joint prediction, a mixture of Student-t distributions. Experts that
-    are not worth what they cost are removed. What is found depends on neither the order of the rows
-    nor the units of the features, but for rounding: a score changes by the logarithm of the units,
-    to about five digits.
+    The density is the experts' joint prediction, a mixture of Student-t distributions. How many
+    experts there are is found: those that are not worth what they cost are merged, and the busiest
+    comes first. What is found depends on neither the order of the rows nor the units of the
+    features, but for rounding: a score changes by the logarithm of the units, to about five digits.
 
     Data frames of pandas, polars and Arrow are taken as they are, with categories, dates and
     missing values. A missing value is one more thing that is not known of a sample: `fit` finds
@@ -80,7 +80,7 @@ class SpecialistMixture(DensityModel):
         λ₀ of p₀: how many samples the prior mean counts for. By default 0.01, or less if clusters
         are so far apart that even this would pull them.
     neglect : bool, default=True
-        Whether superfluous experts are merged or removed, and others split.
+        Whether superfluous experts are merged, and others split.
     tol : float, default=1e-4
         Stop when an iteration raises the objective by less, in nats per sample.
     max_iter : int, default=200
@@ -97,7 +97,7 @@ class SpecialistMixture(DensityModel):
     Attributes
     ----------
     weights_ : ndarray of shape (n_experts,)
-        p(m), zero for experts that are not in use.
+        p(m), the largest first after `fit`, zero for experts that are not in use.
     means_ : ndarray of shape (n_experts, n_features)
         E[μ] of every expert.
     covariances_, precisions_ : ndarray of shape (n_experts, n_features, n_features)
@@ -212,7 +212,7 @@ class SpecialistMixture(DensityModel):
             state, self.history_ = trained.run.state, trained.history
             converged = state.converged and trained.ending == "stale"
             self.n_iter_, self.converged_ = state.n_iter, converged
-            best, beta = state.best, state.beta_selector
+            best, beta = state.best.ordered(), state.beta_selector
             entropy = search.conditional_entropy(best, beta, state.n_blocks)
             self._finish(whitening, search, best, best.statistics, beta, entropy)
         if not converged:
@@ -253,6 +253,7 @@ class SpecialistMixture(DensityModel):
                 state = soft.run(state)
                 start = state.best
                 best = search.single_step(start.statistics, start.prior, self.beta_selector)
+                best = best.ordered()
                 statistics = best.statistics
                 self.converged_ = state.converged
             else:
@@ -389,9 +390,7 @@ class SpecialistMixture(DensityModel):
         self.lower_bound_ += whitening.log_det
 
     def _untrained(self) -> Mixture:
-        encoding = getattr(self, "encoding_", None)
-        d = self.n_features_in_ if encoding is None else len(encoding.features)
-        return Mixture.zeros(self.n_experts_, d)
+        return Mixture.zeros(self.n_experts_, self._n_inputs)
 
     def _check_state(self) -> None:
         self.state_.check()

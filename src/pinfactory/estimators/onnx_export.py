@@ -13,7 +13,7 @@ from pinfactory.core.hierarchy import NEVER, Hierarchy
 from pinfactory.core.information import BITS_PER_NAT
 
 from .committee import Committee
-from .explain import encoding_of
+from .explain import encoding_of, require_all_asked
 from .table_learner import FARTHEST
 
 # Versions of the operators and of the format that runtimes since 2023 know.
@@ -127,14 +127,7 @@ def to_onnx(committee: Committee, path: str | Path) -> None:
     except ImportError as error:
         raise ImportError("`to_onnx` needs pip install 'pinfactory[onnx]'.") from error
     hierarchy, graph = committee.state_.model, Graph()
-    if len(hierarchy.sizes) > 1:
-        raise ValueError(
-            f"`to_onnx` needs one level of selection, but got n_experts={committee.n_experts!r}."
-        )
-    if hierarchy.top_k is not None:
-        raise ValueError(
-            f"`to_onnx` asks all experts: it needs top_k=None, but got {hierarchy.top_k}."
-        )
+    require_all_asked(committee, "to_onnx")
     x = graph.standardised(committee, "x")
     _shares(graph, committee, hierarchy, x)
     outputs = _predictions(graph, committee, hierarchy, x)
@@ -192,11 +185,11 @@ def _predictions(
     graph: Graph, committee: Committee, hierarchy: Hierarchy, x: str
 ) -> dict[str, Any]:
     """Add the joint answer; return types and shapes of the outputs."""
-    inside, beyond = x, committee._extension
+    ends, beyond = [x], committee._extension
     if beyond is not None:
-        low, high = (end.astype(np.float32) for end in beyond[:2])
-        inside = graph.binary("Max", graph.binary("Min", x, high), low)
-    answers = _answers(graph, hierarchy, inside)
+        ranges = zip(*(end.astype(np.float32) for end in beyond[:2]), strict=True)
+        ends = [graph.binary("Max", graph.binary("Min", x, high), low) for low, high in ranges]
+    answers = _answers(graph, hierarchy, ends[0])
     share = graph.node("Unsqueeze", "responsibilities", graph.constant(np.array([1])))
     if is_classifier(committee):
         return _classes(graph, committee, share, answers)
@@ -206,9 +199,10 @@ def _predictions(
     first = [graph.constant(np.array([i])) for i in (0, n_targets, 2)]
     mean = graph.node("MatMul", share, graph.node("Slice", answers, *first))
     mean = graph.node("Squeeze", mean, graph.constant(np.array([1])))
-    if beyond is not None:
-        outside = graph.node("Sub", x, inside)
-        more = graph.binary("MatMul", outside, beyond.slope.T.astype(np.float32))
+    slopes = () if beyond is None else beyond.slope
+    for slope, inner, outer in zip(slopes, ends, [*ends[1:], x], strict=False):
+        outside = graph.node("Sub", outer, inner)
+        more = graph.binary("MatMul", outside, slope.T.astype(np.float32))
         mean = graph.node("Add", mean, more)
     mean = graph.binary("Mul", graph.cast(mean, np.float64), target.scale_.astype(np.float64))
     mean = graph.binary("Add", mean, target.mean_.astype(np.float64))

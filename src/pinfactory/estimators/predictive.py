@@ -5,7 +5,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,7 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from pinfactory.core import utilities
-from pinfactory.core.compiling import bounded
+from pinfactory.core.compiling import compiled_fully
 from pinfactory.core.constraints import member_sums
 from pinfactory.core.families import Gaussian
 from pinfactory.core.gaussian_experts import WIDEST
@@ -47,8 +46,7 @@ Squares = Float[np.ndarray, "m d"]
 Masses = Float[np.ndarray, " m"]
 
 
-@bounded
-@eqx.filter_jit
+@compiled_fully
 def mixture_answer(hierarchy: Hierarchy, x: Float[Array, "n d"]) -> Gaussian:
     """Return the mean and deviation of the mixture of all experts."""
     decision = jax.vmap(hierarchy)(x).flat
@@ -233,7 +231,7 @@ def measure_errors(hierarchy: Hierarchy, table: Table, block: int) -> tuple[Squa
 
 def root_mean_square(square: Squares, mass: Masses) -> Squares:
     """Return the deviation of each expert's errors, within what is believable."""
-    # An expert that nobody asked has the noise of all of them.
+    # An expert that is responsible for no row has the noise of all of them.
     square = square + 1e-6 * square.sum(axis=0)
     variance = square / (mass + 1e-6 * mass.sum())[:, None]
     return np.clip(np.sqrt(variance), math.exp(-WIDEST), math.exp(WIDEST))
@@ -257,8 +255,7 @@ def least_deviation(y: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"])
     return max(0.5 * gap, SUREST * deviation)
 
 
-@bounded
-@eqx.filter_jit
+@compiled_fully
 def _errors(hierarchy: Hierarchy, data: Data) -> tuple[Float[Array, "m d"], Float[Array, " m"]]:
     decision = jax.vmap(hierarchy)(data.x).flat
     assert isinstance(decision.answers, Gaussian)

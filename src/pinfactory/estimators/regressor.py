@@ -129,7 +129,7 @@ class SpecialistRegressor(RegressorMixin, PredictiveDensity):
             rows = reach.keep(X, everything)
             if not warm:
                 self._fit_scalers(X, y, rows)
-            self._set_beyond(X, y, everything, reach)
+            self._set_beyond(X, y, everything, rows, reach)
             table = self._table(X, self._targets(y), rows)
             self._fit_table(table, callbacks=callbacks, checkpoint=checkpoint)
             self._set_noise(table)
@@ -258,13 +258,19 @@ class SpecialistRegressor(RegressorMixin, PredictiveDensity):
         known = getattr(self, "_beyond", None)
         return None if known is None else Beyond(*known)
 
-    def _set_beyond(self, X: np.ndarray, y: np.ndarray, rows: Rows, reach: Reach) -> None:
-        """Remember where experts end, and how one line of all rows goes on."""
-        # Rows come in the order of a hash: the first of them are a random sample.
-        own, weight = rows.position[:MOST_RANGED], rows.weight[:MOST_RANGED]
-        low, high = (self._standardised(end).astype(float) for end in reach)
-        x = self._standardised(X[own]).astype(float)
-        found = Beyond.fit(low, high, x, self._targets(y[own]).astype(float), weight)
+    def _set_beyond(
+        self, X: np.ndarray, y: np.ndarray, everything: Rows, learned: Rows, reach: Reach
+    ) -> None:
+        """Find where experts end and the line of the learned rows continues, then that of all."""
+        near = Reach.of_experts(X, learned, reach) if self.standardise else reach
+        parts = []
+        for ends, rows in ((near, learned), (reach, everything)):
+            # Rows come in the order of a hash: the first of them are a random sample.
+            own, weight = rows.position[:MOST_RANGED], rows.weight[:MOST_RANGED]
+            low, high = (self._standardised(end).astype(float) for end in ends)
+            x, targets = self._standardised(X[own]), self._targets(y[own])
+            parts.append(Beyond.fit(low, high, x.astype(float), targets.astype(float), weight))
+        found = Beyond.stack(parts)
         if self.expert == "constant":
             found = found._replace(slope=np.zeros_like(found.slope))
         self._beyond = tuple(found)

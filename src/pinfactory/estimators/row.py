@@ -28,25 +28,15 @@ class Attributions:
     """Contributions of every column to every answer, with the attributes of SHAP's explanations.
 
     `to_shap` gives what SHAP's plots take.
-
-    Attributes
-    ----------
-    values
-        Rows × columns, and × outputs if there are several.
-    base_values
-        What the experts who decide say of an average row; with the values it adds up to the answer
-        exactly: the expected value of a regressor, the log-odds that a classifier's most
-        responsible expert gives.
-    data
-        The user's values, categories as text.
-    feature_names
-        The user's columns.
     """
 
-    values: np.ndarray
+    values: np.ndarray  #: rows × columns, and × outputs if there are several
+    #: What the experts who decide say of an average row; with the values it adds up to the answer
+    #: exactly: the expected value of a regressor, the log-odds that a classifier's most
+    #: responsible expert gives.
     base_values: np.ndarray
-    data: np.ndarray
-    feature_names: list[str]
+    data: np.ndarray  #: the user's values, categories as text
+    feature_names: list[str]  #: the user's columns
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -99,36 +89,21 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True)
 class RowExplanation:
-    """One row; print it.
+    """One row; print it."""
 
-    Attributes
-    ----------
-    answer
-        The predicted label, or numbers.
-    probabilities
-        Of every class; empty for numbers.
-    deviation
-        How sure the answer is, for numbers; empty for classes.
-    expert, probability
-        Who decided, and p(m|x).
-    others
-        p(m|x) of all other experts above one percent.
-    about, base, contributions
-        What the contributions are about, what is said of an average row, and what each column
-        adds; the largest first. Empty for other than linear experts.
-    change
-        The nearest change of one column that would make it another expert's case, if any.
-    """
-
-    answer: str
-    probabilities: dict[str, float]
-    deviation: list[float]
+    answer: str  #: the predicted label, or numbers
+    probabilities: dict[str, float]  #: of every class; empty for numbers
+    deviation: list[float]  #: how sure the answer is, for numbers; empty for classes
+    #: Who decided, and p(m|x).
     expert: int
     probability: float
-    others: dict[int, float]
+    others: dict[int, float]  #: p(m|x) of all other experts above one percent
+    #: What the contributions are about, what is said of an average row, and what each column adds;
+    #: the largest first. Empty for other than linear experts.
     about: str
     base: float
     contributions: tuple[Contribution, ...]
+    #: The nearest change of one column that would make it another expert's case, if any.
     change: Change | None
 
     def __str__(self) -> str:
@@ -175,7 +150,7 @@ def attribute(committee: Committee, X: Any) -> Attributions:
     encoding, x = encoding_of(committee), committee._standardised(numbers).astype(float)
     weight, bias = standard_answers(committee)
     share = committee._ask_numbers(select_asked, numbers)
-    inside, outside, slope = x, np.zeros_like(x), np.zeros(weight.shape[1:])
+    inside, outside, slope = x, np.zeros((1, *x.shape)), np.zeros((1, *weight.shape[1:]))
     if is_classifier(committee):
         share = np.eye(share.shape[1])[share.argmax(axis=1)]
     else:
@@ -187,7 +162,7 @@ def attribute(committee: Committee, X: Any) -> Attributions:
     used = [i for i, column in enumerate(encoding.columns) if encoding.places(i)]
     values = [
         np.einsum("nm,mod,nd->no", share, weight[:, :, p], inside[:, p])
-        + outside[:, p] @ slope[:, p].T
+        + np.einsum("knd,kod->no", outside[:, :, p], slope[:, :, p])
         for p in map(encoding.places, used)
     ]
     stacked, base = np.stack(values, axis=1), share @ bias

@@ -16,6 +16,8 @@ from jaxtyping import Float, Int
 from scipy.linalg import eigh
 from scipy.special import softmax
 
+from pinfactory.core.growth import parameter_price
+
 # Cuts of a column: few to find the best columns, more to find the best cut of those.
 COARSE, FINE, FINE_COLUMNS = 8, 32, 3
 # More rows, or more regressors, do not find better cuts. Rows come in the order of a hash, so that
@@ -36,18 +38,11 @@ FARTHEST_CUT = 4.9
 
 
 class Node(NamedTuple):
-    """A leaf, or what was one before it was split.
+    """A leaf, or what was one before it was split."""
 
-    Attributes
-    ----------
-    coefficients
-        Weights with the intercept in the last row: (d + 1) × outputs.
-    log_scale
-        Log-deviation of every output; zeros for classes.
-    """
-
+    # Weights with the intercept in the last row: (d + 1) × outputs.
     coefficients: Float[np.ndarray, "d1 t"]
-    log_scale: Float[np.ndarray, " t"]
+    log_scale: Float[np.ndarray, " t"]  # log-deviation of every output; zeros for classes
 
 
 class Cut(NamedTuple):
@@ -60,30 +55,14 @@ class Cut(NamedTuple):
 
 @dataclass(frozen=True)
 class SplitSearch:
-    """The rows of a tree that grows.
+    """The rows of a tree that grows."""
 
-    Attributes
-    ----------
-    x
-        Inputs, with ones in the last column.
-    y
-        Targets; classes as one column each.
-    weight
-        Weights of the rows.
-    classify
-        Whether targets are classes.
-    linear
-        Whether leaves have linear models, or constants.
-    oblique
-        Whether splits may be oblique.
-    """
-
-    x: Float[np.ndarray, "n d1"]
-    y: Float[np.ndarray, "n t"]
-    weight: Float[np.ndarray, " n"]
-    classify: bool
-    linear: bool
-    oblique: bool
+    x: Float[np.ndarray, "n d1"]  # inputs, with ones in the last column
+    y: Float[np.ndarray, "n t"]  # targets; classes as one column each
+    weight: Float[np.ndarray, " n"]  # weights of the rows
+    classify: bool  # whether targets are classes
+    linear: bool  # whether leaves have linear models, or constants
+    oblique: bool  # whether splits may be oblique
 
     def best(self, rows: Int[np.ndarray, " n"], node: Node) -> Cut | None:
         """Return the split of a leaf that gains most evidence, if any does."""
@@ -108,7 +87,7 @@ class SplitSearch:
         found = [best_cut(axis) for axis in axes]
         if self.oblique and x.shape[1] > 1:
             # Every weight beyond the first costs what a parameter does in BIC.
-            price = 0.5 * (x.shape[1] - 1) * np.log(max(total, 1.0))
+            price = parameter_price(total, x.shape[1] - 1)
             starts = [
                 max(found, key=lambda cut: cut.gain),
                 *map(best_cut, self._bends(rows, joint)),

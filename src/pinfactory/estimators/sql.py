@@ -1,5 +1,7 @@
 """A committee with a tree as selector and linear experts as one SQL query."""
 
+from itertools import pairwise
+
 import numpy as np
 from sklearn.base import is_classifier
 
@@ -7,7 +9,7 @@ from pinfactory.networks import FARTHEST_SELECTED, SoftTree
 from pinfactory.tables import MISSING, OTHER, Column, Encoding
 
 from .committee import Committee
-from .explain import encoding_of, standard_answers
+from .explain import encoding_of, require_all_asked, standard_answers
 from .table_learner import FARTHEST
 
 # Beyond this a logistic function is 0 or 1, and its exponential may be too large for a database.
@@ -20,14 +22,7 @@ def to_sql(committee: Committee, table: str) -> str:
     Numbers have 9 digits, as many as single precision has.
     """
     hierarchy, encoding = committee.state_.model, encoding_of(committee)
-    if len(hierarchy.sizes) > 1:
-        raise ValueError(
-            f"`to_sql` needs one level of selection, but got n_experts={committee.n_experts!r}."
-        )
-    if hierarchy.top_k is not None:
-        raise ValueError(
-            f"`to_sql` asks all experts: it needs top_k=None, but got {hierarchy.top_k}."
-        )
+    require_all_asked(committee, "to_sql")
     tree = hierarchy.selector
     if not isinstance(tree, SoftTree):
         raise ValueError(f'`to_sql` needs selector="tree", but got {committee.selector!r}.')
@@ -68,7 +63,7 @@ def _steps(
     gates = zip(np.asarray(tree.weight, float), np.asarray(tree.bias, float), strict=True)
     arguments = {f"a{i}": _line(w, b, seen) for i, (w, b) in enumerate(gates)}
     ends, beyond = _ends(committee, list(inputs))
-    inside = [name if f"c{i}" not in ends else f"c{i}" for i, name in enumerate(inputs)]
+    inside = [name if f"c0_{i}" not in ends else f"c0_{i}" for i, name in enumerate(inputs)]
     arguments |= beyond | {
         f"y{m}_{o}": _line(weight[m, o], bias[m, o], inside)
         for m in free
@@ -85,13 +80,24 @@ def _steps(
 
 
 def _ends(committee: Committee, names: list[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return inputs no farther than their ends, and what is added beyond to every output."""
+    """Return inputs no farther than the ends of each range, and what is added to every output."""
     if (known := committee._extension) is None:
         return {}, {}
-    ending = np.flatnonzero(known.low > -FARTHEST).tolist()
-    ends = {f"c{i}": _clip(names[i], known.high[i], known.low[i]) for i in ending}
-    outside = [f"({names[i]} - c{i})" for i in ending]
-    return ends, {f"e{o}": _line(s[ending], 0.0, outside) for o, s in enumerate(known.slope)}
+    ending = np.flatnonzero(known.low[0] > -FARTHEST).tolist()
+    ends = {
+        f"c{k}_{i}": _clip(names[i], high[i], low[i])
+        for k, (low, high) in enumerate(zip(known.low, known.high, strict=True))
+        for i in ending
+    }
+    points = [[f"c{k}_{i}" for i in ending] for k in range(len(known.low))]
+    points.append([names[i] for i in ending])
+    outside = [
+        f"({outer} - {inner})"
+        for inside, farther in pairwise(points)
+        for inner, outer in zip(inside, farther, strict=True)
+    ]
+    slope = known.slope[:, :, ending].swapaxes(0, 1).reshape(known.slope.shape[1], -1)
+    return ends, {f"e{o}": _line(s, 0.0, outside) for o, s in enumerate(slope)}
 
 
 def _answers(committee: Committee, free: list[int]) -> str:

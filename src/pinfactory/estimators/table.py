@@ -1,15 +1,17 @@
-"""Rows that are ready to be learned from, and which of them are set aside for validation."""
+"""From samples to rows that are ready to be learned from, and those set aside for validation."""
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jaxtyping import Array, Float, Int
+from sklearn.utils.validation import validate_data
 
 from pinfactory.core.batches import MIX, Epochs, hash_rows, padded, padded_length
 from pinfactory.core.hierarchy import stack
 from pinfactory.core.learning import Data
+from pinfactory.tables import Encoding
 
 RowNumbers = Int[np.ndarray, " _"]
 
@@ -18,6 +20,46 @@ RowNumbers = Int[np.ndarray, " _"]
 MOST_JUDGED = 10_000
 # Enough rows to know the range of a column.
 MOST_RANGED = 20_000
+# How far rows may be to be learned from, and how far experts are asked at least, in lengths of the
+# middle 95 % of a column; and the fewest rows that tell of a slope farther out.
+FAR, NEAR, FEW = 7.0, 1.0, 10
+
+
+class FrameInputs:
+    """Samples as numbers: a data frame is encoded, an array is taken as it is."""
+
+    encoding_: Encoding
+    n_features_in_: int
+
+    @property
+    def _n_inputs(self) -> int:
+        """Numbers that the model sees of a sample."""
+        encoding = getattr(self, "encoding_", None)
+        return self.n_features_in_ if encoding is None else len(encoding.features)
+
+    def _encoded(
+        self, frame: Any, *, reset: bool, keep_gaps: bool = False
+    ) -> Float[np.ndarray, "n d"]:
+        """Return a data frame as numbers; `reset` decides what is done to each column."""
+        if reset:
+            self.encoding_ = Encoding.learn(frame, keep_gaps=keep_gaps)
+            self.feature_names_in_ = np.asarray(self.encoding_.names, object)
+            self.n_features_in_ = len(self.feature_names_in_)
+        elif self.encoding_.is_plain:
+            # As everywhere in scikit-learn: the same columns in the same order.
+            validate_data(self, frame, reset=False, skip_check_array=True)
+        return self.encoding_.transform(frame)
+
+    def _refuse_array(self, *, reset: bool) -> None:
+        """Forget what was done to the columns of a frame, or refuse samples that have none."""
+        if reset:
+            for name in ("encoding_", "target_name_", "rules_"):
+                self.__dict__.pop(name, None)
+        elif hasattr(self, "encoding_") and not self.encoding_.is_plain:
+            raise ValueError(
+                f"{type(self).__name__} was fitted on a data frame: `X` must be one with the "
+                f"columns {', '.join(self.encoding_.names)}."
+            )
 
 
 class Rows(NamedTuple):
@@ -54,7 +96,7 @@ class Reach(NamedTuple):
     high: Float[np.ndarray, " d"]
 
     @classmethod
-    def find(cls, x: Float[np.ndarray, "n d"], rows: Rows) -> "Reach":
+    def find(cls, x: Float[np.ndarray, "n d"], rows: Rows, lengths: float = FAR) -> "Reach":
         """Return the range of the middle 95 % of rows and seven times its length on either side.
 
         That is 29 deviations of a normal distribution, but hardly beyond the tails of counts and
@@ -65,8 +107,17 @@ class Reach(NamedTuple):
         low, high = np.quantile(
             x[sample], (0.025, 0.975), axis=0, weights=weight, method="inverted_cdf"
         )
-        reach = np.where(high > low, 7.0 * (high - low), np.inf)
+        reach = np.where(high > low, lengths * (high - low), np.inf)
         return cls(low - reach, high + reach)
+
+    @classmethod
+    def of_experts(cls, x: Float[np.ndarray, "n d"], rows: Rows, most: "Reach") -> "Reach":
+        """Return the range experts predict for: little more than that of a few learned rows."""
+        near = cls.find(x, rows, NEAR)
+        seen = np.sort(x[rows.position[:MOST_RANGED]], axis=0)
+        few = min(FEW, len(seen))
+        low, high = np.minimum(near.low, seen[few - 1]), np.maximum(near.high, seen[-few])
+        return cls(np.maximum(low, most.low), np.minimum(high, most.high))
 
     @classmethod
     def endless(cls, n_columns: int) -> "Reach":
@@ -124,23 +175,12 @@ class Validation(NamedTuple):
     By folds, a candidate has a replica for every fold and one more that learns from all rows and
     is judged by none: the folds tell when it is at its best. `judged` then has a leading axis of
     replicas; otherwise all replicas are judged by the same rows.
-
-    Attributes
-    ----------
-    learned
-        Rows that each replica of a candidate learns from.
-    judged_rows
-        Rows that each of them is judged by.
-    judged
-        The same as data.
-    folded
-        Whether there are folds.
     """
 
-    learned: Sequence[RowNumbers]
-    judged_rows: Sequence[RowNumbers]
-    judged: Data
-    folded: bool
+    learned: Sequence[RowNumbers]  # rows that each replica of a candidate learns from
+    judged_rows: Sequence[RowNumbers]  # rows that each of them is judged by
+    judged: Data  # the same as data
+    folded: bool  # whether there are folds
 
     @classmethod
     def part(cls, table: Table, order: RowNumbers, share: float) -> "Validation":

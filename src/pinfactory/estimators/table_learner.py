@@ -11,12 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import (
-    _check_sample_weight,
-    check_array,
-    check_X_y,
-    validate_data,
-)
+from sklearn.utils.validation import _check_sample_weight, check_array, check_X_y, validate_data
 
 from pinfactory import settings as check
 from pinfactory.callbacks import fingerprint
@@ -25,14 +20,14 @@ from pinfactory.core.growth import has_movable_outputs, order_by_share
 from pinfactory.core.hierarchy import Hierarchy, pick
 from pinfactory.core.information import Estimate, Information, Meter, estimate_information
 from pinfactory.core.learning import State
-from pinfactory.tables import INDICATOR_SCALE, Encoding, Rules, as_frame
+from pinfactory.tables import INDICATOR_SCALE, Rules, as_frame
 
 from .budgets import meet_budgets, warn_of_bits, warn_of_price
 from .candidates import search
 from .fitting import Problem, Replica, Trainer
 from .parameters import CommitteeSettings
 from .stream import Samples, Stream, fits
-from .table import Reach, Rows, Table, distinct
+from .table import FrameInputs, Reach, Rows, Table, distinct
 
 # Rows that are asked at once, and those of many experts: bounds the memory of predictions.
 BLOCK, SMALLEST_BLOCK, MANY_EXPERTS = 8192, 128, 64
@@ -48,7 +43,7 @@ BUDGET_ROWS = 16_384
 Inputs = Float[Array, "n d"]
 
 
-class TableLearner(CommitteeSettings):
+class TableLearner(FrameInputs, CommitteeSettings):
     """A selector and simple experts, trained on the rows of a table.
 
     A subclass says in `_problem` what its targets need.
@@ -57,10 +52,8 @@ class TableLearner(CommitteeSettings):
     state_: State[Hierarchy]
     scaler_: StandardScaler
     n_experts_: int
-    n_features_in_: int
     n_iter_: int
     gain_: tuple[float, float] | None
-    encoding_: Encoding
     rules_: Rules
     target_name_: str
     _attributes: tuple[str, ...] = (
@@ -105,34 +98,6 @@ class TableLearner(CommitteeSettings):
             return check_array(self._encoded(X, reset=False), estimator=self)
         self._refuse_array(reset=False)
         return validate_data(self, X, reset=False, dtype=np.float64)
-
-    def _encoded(self, frame: Any, *, reset: bool) -> Float[np.ndarray, "n d"]:
-        """Return a data frame as numbers; `reset` decides what is done to each column."""
-        if reset:
-            self.encoding_ = Encoding.learn(frame)
-            self.feature_names_in_ = np.asarray(self.encoding_.names, object)
-            self.n_features_in_ = len(self.feature_names_in_)
-        elif self.encoding_.is_plain:
-            # As everywhere in scikit-learn: the same columns in the same order.
-            validate_data(self, frame, reset=False, skip_check_array=True)
-        return self.encoding_.transform(frame)
-
-    def _refuse_array(self, *, reset: bool) -> None:
-        """Forget what was done to the columns of a frame, or refuse samples that have none."""
-        if reset:
-            for name in ("encoding_", "target_name_", "rules_"):
-                self.__dict__.pop(name, None)
-        elif hasattr(self, "encoding_") and not self.encoding_.is_plain:
-            raise ValueError(
-                f"{type(self).__name__} was fitted on a data frame: `X` must be one with the "
-                f"columns {', '.join(self.encoding_.names)}."
-            )
-
-    @property
-    def _n_inputs(self) -> int:
-        """Numbers that the networks see of a sample."""
-        encoding = getattr(self, "encoding_", None)
-        return self.n_features_in_ if encoding is None else len(encoding.features)
 
     def _fit_scaler(self, X: np.ndarray, rows: Rows) -> None:
         """Take mean and deviation of the inputs, which standardise them from now on."""

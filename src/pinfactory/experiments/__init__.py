@@ -1,14 +1,13 @@
 """The paper's figures and tables, and benchmarks, one module each, which anyone can run again.
 
-A module has its settings, pieces of work that never draw, and a `draw` that never trains
-(`Experiment`). `pinfactory reproduce` finds every module in this folder and in `benchmarks`.
+A module has its settings, pieces of work that never draw, and measures (`Experiment`).
+`pinfactory reproduce` finds every module in this folder and in `benchmarks`.
 """
 
-from ._accepted import Change, accept_result, compare, read_accepted
 from ._machine import commit, processor
 from ._registry import Listing, choose, discover
+from ._results import Change, accept_result, compare, read_accepted, read_checked, read_result
 from ._runner import Outcome, run
-from ._storage import read_checked, read_result
 from .experiment import Experiment, Kind, Measure, Results
 from .methods import Method, has_methods
 

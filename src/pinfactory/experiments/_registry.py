@@ -16,28 +16,17 @@ PACKAGES: Mapping[Kind, str] = {
     "figure": "pinfactory.experiments.figures",
     "benchmark": "pinfactory.experiments.benchmarks",
 }
-_PARTS = ("TITLE", "ABOUT", "Settings", "pieces", "draw", "measures")
+_PARTS = ("TITLE", "ABOUT", "Settings", "pieces", "measures")
 
 
 @dataclass(frozen=True)
 class Listing:
-    """An experiment by name, or the reason why it cannot run here.
+    """An experiment by name, or the reason why it cannot run here."""
 
-    Attributes
-    ----------
-    name
-        The module's name.
-    experiment
-        The module; None if it cannot run.
-    remark
-        What it lacks here; empty if it can run at once.
-    kind
-        A figure (or table) of the paper, or a benchmark: a comparison with something else.
-    """
-
-    name: str
-    experiment: Experiment | None
-    remark: str = ""
+    name: str  #: the module's name
+    experiment: Experiment | None  #: the module; None if it cannot run
+    remark: str = ""  #: what it lacks here; empty if it can run at once
+    #: A figure (or table) of the paper, or a benchmark: a comparison with something else.
     kind: Kind = "figure"
 
     @property

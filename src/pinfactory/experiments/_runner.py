@@ -26,24 +26,12 @@ Scale = Literal["quick", "paper"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of one experiment.
+    """Outcome of one experiment."""
 
-    Attributes
-    ----------
-    name
-        The experiment.
-    measures
-        Its numbers; none if it failed.
-    seconds
-        Time that its pieces took, those of earlier runs included.
-    error
-        What went wrong; empty if nothing did.
-    """
-
-    name: str
-    measures: Sequence[Measure]
-    seconds: float
-    error: str = ""
+    name: str  #: the experiment
+    measures: Sequence[Measure]  #: its numbers; none if it failed
+    seconds: float  #: time that its pieces took, those of earlier runs included
+    error: str = ""  #: what went wrong; empty if nothing did
 
 
 def run(
@@ -211,7 +199,7 @@ class _Queue:
             return None
         if self._at.get(slot) not in left:
             untouched = [name for name in left if name not in self._at.values()]
-            # The next in order that nobody works on; or help where most is left.
+            # The next in order that no process works on, or the one with most pieces left.
             longest = max(left, key=lambda name: len(self._pieces[name]))
             self._at[slot] = untouched[0] if untouched else longest
         return self._pieces[self._at[slot]].popleft()

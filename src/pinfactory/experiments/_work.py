@@ -18,6 +18,7 @@ from pinfactory.sweep.processes import n_cores
 from pinfactory.sweep.store import Computed, Store, compute, digest, encode, finite, write_file
 
 from ._machine import commit, processor
+from .charts import draw_figure
 from .experiment import Experiment, Kind, Measure
 from .png import shrink_svg
 
@@ -101,7 +102,7 @@ def _write_pictures(plan: Plan, results: Mapping[str, Any]) -> tuple[str, dict[s
     claim = ""
     # A fixed salt: the same numbers give the same file.
     with rc_context({"svg.hashsalt": plan.name, **_LETTERS}):
-        figure = plan.experiment.draw(results)
+        figure = draw_figure(plan.experiment, results)
         files["figure.svg"], files["figure.png"] = _svg(figure), _saved(figure, "png", dpi=150)
         opening = getattr(plan.experiment, "opening", None)
         if opening is not None:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
-from matplotlib.figure import Figure
 from scipy.stats import median_abs_deviation
 
 # Plain data: what JSON can hold.
@@ -16,39 +15,20 @@ Kind = Literal["figure", "benchmark"]
 
 @dataclass(frozen=True)
 class Measure:
-    """A measured number, with our target and the paper's number if there are any.
+    """A measured number, with our target and the paper's number if there are any."""
 
-    Attributes
-    ----------
-    name
-        What was measured, in parts parted by commas: the quantity first, then what it is of, such
-        as "accuracy, circles, 4 experts". Tables are made of these parts.
-    ours
-        The mean over seeds.
-    spread
-        Standard deviation over seeds, where there are several.
-    paper
-        The number that the paper prints, if it does.
-    target
-        What we promise; without it the number is only reported.
-    higher_is_better
-        On which side of the target a number passes.
-    n
-        Number of seeds or repeats, where the number is their mean.
-    unit
-        Of the number: "s", "µs", "MB", "bit"; "×" for a ratio of two things measured in one run.
-    paper_method
-        The same number for the paper's method to the letter, if that was run.
-    """
-
+    #: What was measured, in parts parted by commas: the quantity first, then what it is of, such
+    #: as "accuracy, circles, 4 experts". Tables are made of these parts.
     name: str
-    ours: float
-    spread: float | None = None
-    paper: float | None = None
-    target: float | None = None
-    higher_is_better: bool = True
-    n: int | None = None
+    ours: float  #: the mean over seeds
+    spread: float | None = None  #: standard deviation over seeds, where there are several
+    paper: float | None = None  #: the number that the paper prints, if it does
+    target: float | None = None  #: what we promise; without it the number is only reported
+    higher_is_better: bool = True  #: on which side of the target a number passes
+    n: int | None = None  #: number of seeds or repeats, where the number is their mean
+    #: Of the number: "s", "µs", "MB", "bit"; "×" for a ratio of two things measured in one run.
     unit: str = ""
+    #: The same number for the paper's method to the letter, if that was run.
     paper_method: float | None = None
 
     @classmethod
@@ -98,7 +78,7 @@ class Presets:
 
 
 class Unused:
-    """In place of a setting that a piece does without: whoever asks for its value is refused."""
+    """In place of a setting that a piece does not depend on; reading its value is an error."""
 
     def _refuse(self, *_: Any) -> Any:
         raise TypeError("a piece uses a setting that its experiment declares as unused")
@@ -130,10 +110,13 @@ class Experiment(Protocol):
     `pieces` names the parts of the work that are done, saved and resumed one by one, each a
     function without arguments that returns plain data: best a `partial` of a function of the module
     with what it uses, as that is what a saved piece depends on (`without`). Pieces run in processes
-    of their own, several at a time. `draw` never trains, and a piece never draws.
+    of their own, several at a time.
 
     A module may also have
 
+    - `draw(results)`: turns the results of all pieces, by name, into the figure. It never trains,
+      and a piece never draws. Without it all measures are drawn, or those whose names begin with
+      one of `DRAWN`; the quantities in `LOG_SCALE` on a logarithmic scale.
     - `PLACE`: where the paper has the figure ("Section 4.1, Figure 3"), by which figures are
       sorted.
     - `opening(results)`: one claim in a sentence and a small picture of it. The page opens with
@@ -154,10 +137,6 @@ class Experiment(Protocol):
 
     def pieces(self, settings: Any) -> Mapping[str, Callable[[], Any]]:
         """Return the parts of the work by name."""
-        ...
-
-    def draw(self, results: Results) -> Figure:
-        """Turn the results of all pieces, by name, into the figure."""
         ...
 
     def measures(self, results: Results) -> list[Measure]:

@@ -55,29 +55,18 @@ class GradientSteps(StepwiseAdaptation):
 
     With fixed step sizes this is MAML (Finn et al. 2017), of the head alone ANIL (Raghu et al.
     2020), with learned step sizes for every parameter Meta-SGD (Li et al. 2017).
-
-    Attributes
-    ----------
-    log_rates
-        Logarithms of step sizes, one for every parameter that is adapted. Logarithms, so that
-        they stay positive and are learned at the same pace whatever their size.
-    utility
-        Expected utility of an answer for a target.
-    steps
-        Number of steps; may be another after training than during it.
-    part
-        Whether the whole network is adapted or its head only.
-    learned
-        Whether the step sizes are trained with the expert.
-    first_order
-        Whether meta-gradients leave out second derivatives.
     """
 
+    #: Logarithms of step sizes, one for every parameter that is adapted. Logarithms, so that they
+    #: stay positive and are learned at the same pace whatever their size.
     log_rates: PyTree[Array]
-    utility: Utility = eqx.field(static=True)
+    utility: Utility = eqx.field(static=True)  #: expected utility of an answer for a target
+    #: Number of steps; may be another after training than during it.
     steps: int = eqx.field(static=True)
+    #: Whether the whole network is adapted or its head only.
     part: Literal["network", "head"] = eqx.field(static=True)
-    learned: bool = eqx.field(static=True)
+    learned: bool = eqx.field(static=True)  #: whether the step sizes are trained with the expert
+    #: Whether meta-gradients leave out second derivatives.
     first_order: bool = eqx.field(static=True)
 
     @classmethod
@@ -137,20 +126,11 @@ class LastLayer(Adaptation):
     E[log-likelihood] − KL(posterior ‖ prior): the free energy of an expert whose prior is over
     heads for its family of tasks, at β₂ = 1. Class labels are taken as logits of ± `gain`, as in
     Bertinetto et al. (2019).
-
-    Attributes
-    ----------
-    factor
-        L, a row for each feature and one for the bias.
-    log_noise
-        log σ.
-    gain
-        Logits that stand for a label.
     """
 
-    factor: Float[Array, "f r"]
-    log_noise: Float[Array, ""]
-    gain: Float[Array, ""]
+    factor: Float[Array, "f r"]  #: L, a row for each feature and one for the bias
+    log_noise: Float[Array, ""]  #: log σ
+    gain: Float[Array, ""]  #: logits that stand for a label
 
     @classmethod
     def start(

@@ -3,7 +3,6 @@
 from abc import abstractmethod
 from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Array, Float, Int
@@ -12,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from pinfactory import settings as check
 from pinfactory.core.batches import padded, padded_length
-from pinfactory.core.compiling import bounded, with_library_settings
+from pinfactory.core.compiling import compiled_fully, with_library_settings
 from pinfactory.core.families import Gaussian
 from pinfactory.core.hierarchy import Hierarchy
 
@@ -199,10 +198,9 @@ def check_finite(values: np.ndarray) -> None:
         )
 
 
-@bounded
-@eqx.filter_jit
+@compiled_fully
 def _select(hierarchy: Hierarchy, support: Samples) -> Float[Array, " m"]:
     return hierarchy.select(TaskInput(support, support.x)).probs
 
 
-_answers = bounded(eqx.filter_jit(answers))
+_answers = compiled_fully(answers)

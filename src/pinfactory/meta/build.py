@@ -12,7 +12,7 @@ from sklearn.cluster import KMeans
 
 from pinfactory import networks
 from pinfactory import settings as check
-from pinfactory.core.compiling import bounded
+from pinfactory.core.compiling import compiled_fully
 from pinfactory.core.families import Categorical
 from pinfactory.core.gaussian_experts import ConstantNoiseExpert
 from pinfactory.core.hierarchy import Expert, FamilyExpert, Hierarchy, assemble
@@ -102,8 +102,7 @@ def nearest_centre(
     return NearestCentre(jax.device_put(centres))
 
 
-@bounded
-@eqx.filter_jit
+@compiled_fully
 def _embedded(embedding: Embedding, support: Samples) -> Float[Array, "n e"]:
     return jax.vmap(embedding)(support)
 

@@ -5,14 +5,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from pinfactory.core.batches import Source
-from pinfactory.core.compiling import bounded
+from pinfactory.core.compiling import compiled_fully
 from pinfactory.core.families import Categorical, Family, Gaussian
 from pinfactory.core.hierarchy import Decision, Hierarchy
 from pinfactory.core.information import Information, Meter, estimate_information
@@ -119,7 +118,7 @@ def evaluate(
     seed: int = 0,
     unit: Float[Array, " d"] | None = None,
 ) -> Evaluation:
-    """Score a hierarchy on new tasks; the same seed gives the same tasks, whoever is scored."""
+    """Score a hierarchy on new tasks; the same seed gives the same tasks to every learner."""
 
     def score(source: Source, recipes: PyTree) -> Float[Array, " n"]:
         return _scores(hierarchy, source, recipes, routing, unit)
@@ -175,8 +174,7 @@ def decide(hierarchy: Hierarchy, source: Source, recipes: PyTree[Array]) -> Deci
     return per_query(jax.vmap(hierarchy)(TaskInput(batch.support, batch.query.x)))
 
 
-@bounded
-@eqx.filter_jit
+@compiled_fully
 def _scores(
     hierarchy: Hierarchy,
     source: Source,
@@ -190,18 +188,16 @@ def _scores(
     return jax.vmap(lambda answer, y: task_score(answer, y, unit))(found, batch.query.y)
 
 
-@bounded
-@eqx.filter_jit
+@compiled_fully
 def _update(meter: Meter | None, hierarchy: Hierarchy, source: Source, recipes: PyTree) -> Meter:
     decision = decide(hierarchy, source, recipes)
     return (Meter.start(decision) if meter is None else meter).update(decision)
 
 
-_report = bounded(eqx.filter_jit(Meter.report))
+_report = compiled_fully(Meter.report)
 
 
-@bounded
-@eqx.filter_jit
+@compiled_fully
 def _overall(hierarchy: Hierarchy, source: Source, recipes: PyTree) -> Float[Array, ""]:
     decision = decide(hierarchy, source, recipes)
     n_samples = decision.answers.batch_shape[0]

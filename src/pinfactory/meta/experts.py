@@ -79,26 +79,17 @@ class Pooled(Embedding):
 
     For images the paper takes the bottleneck of a convolutional autoencoder and its maximum over
     the positive samples (Appendix B).
-
-    Attributes
-    ----------
-    encoder
-        Maps one sample to `width` features.
-    pool
-        How features of several samples become one vector.
-    labels
-        Classes that are pooled, one after the other; all samples together if None.
-    trained
-        Whether the encoder learns with the selector, or stays as it is.
-    normalised
-        Whether the vector is scaled to a mean square of one.
     """
 
-    encoder: Callable[..., Float[Array, " e"]]
+    encoder: Callable[..., Float[Array, " e"]]  #: maps one sample to `width` features
     width: int = eqx.field(static=True)
+    #: How features of several samples become one vector.
     pool: Pool = eqx.field(static=True, default="max")
+    #: Classes that are pooled, one after the other; all samples together if None.
     labels: tuple[int, ...] | None = eqx.field(static=True, default=None)
+    #: Whether the encoder learns with the selector, or stays as it is.
     trained: bool = eqx.field(static=True, default=False)
+    #: Whether the vector is scaled to a mean square of one.
     normalised: bool = eqx.field(static=True, default=False)
 
     @property
@@ -186,18 +177,11 @@ class HeadedNetwork(eqx.Module):
 
 
 class MetaExpert(Expert):
-    """An expert for a family of tasks: an initial expert and a rule to adapt it.
+    """An expert for a family of tasks: an initial expert and a rule to adapt it."""
 
-    Attributes
-    ----------
-    initial
-        Maps one input to p(y|x, m) before any adaptation; has a `network`.
-    adaptation
-        Fits the initial expert to a support set; may have parameters of its own, learned for each
-        expert like all others.
-    """
-
-    initial: Expert
+    initial: Expert  #: maps one input to p(y|x, m) before any adaptation; has a `network`
+    #: Fits the initial expert to a support set; may have parameters of its own, learned for each
+    #: expert like all others.
     adaptation: Adaptation
 
     def __call__(self, x: TaskInput, *, key: Key[Array, ""] | None = None) -> Family:

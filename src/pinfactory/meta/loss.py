@@ -36,22 +36,14 @@ class TaskLoss(eqx.Module):
     During the warm-up tasks are divided by what the untrained selector happens to tell apart.
     Experts learn their parts, and the selector learns the division. Without it a selector that is
     trained by untrained experts may lose what tells tasks apart.
-
-    Attributes
-    ----------
-    utility
-        Expected utility of an answer for a target.
-    balance
-        Weight of a bonus on H(M), which keeps all experts in use.
-    warmup_steps
-        How many steps the warm-up has; None for no warm-up.
-    expectation
-        Whether J is the exact expectation over experts, or that of one sampled expert per task.
     """
 
-    utility: Utility = eqx.field(static=True)
+    utility: Utility = eqx.field(static=True)  #: expected utility of an answer for a target
+    #: Weight of a bonus on H(M), which keeps all experts in use.
     balance: Float[Array, ""] = eqx.field(converter=jnp.asarray, default=0.0)
+    #: How many steps the warm-up has; None for no warm-up.
     warmup_steps: Float[Array, ""] | None = None
+    #: Whether J is the exact expectation over experts, or that of one sampled expert per task.
     expectation: Expectation = eqx.field(static=True, default="exact")
 
     def __call__(

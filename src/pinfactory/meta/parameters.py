@@ -201,30 +201,15 @@ class MetaSettings(TaskLearner):
 
 @dataclass(frozen=True)
 class TaskDescription:
-    """What the shape of a hierarchy depends on in the tasks.
+    """What the shape of a hierarchy depends on in the tasks."""
 
-    Attributes
-    ----------
-    input_shape
-        Shape of a sample.
-    n_outputs
-        Number of classes, or of numbers in a target.
-    x_range
-        Least and largest input, in standard units.
-    utility
-        What an answer is worth.
-    is_classification
-        Whether targets are classes.
-    support
-        Support sets of some tasks in standard units, with a leading axis of tasks; None where
-        only the shapes of the hierarchy matter.
-    """
-
-    input_shape: tuple[int, ...]
-    n_outputs: int
-    x_range: tuple[float, float]
-    utility: Utility
-    is_classification: bool
+    input_shape: tuple[int, ...]  # shape of a sample
+    n_outputs: int  # number of classes, or of numbers in a target
+    x_range: tuple[float, float]  # least and largest input, in standard units
+    utility: Utility  # what an answer is worth
+    is_classification: bool  # whether targets are classes
+    # Support sets of some tasks in standard units, with a leading axis of tasks; None where only
+    # the shapes of the hierarchy matter.
     support: Samples | None = None
 
     @property

@@ -28,27 +28,18 @@ FIRST_TRUST = 0.3
 
 
 class FeatureExpert(Expert):
-    """The parameters that an expert does not share: an initial head, and how to adapt.
+    """The parameters that an expert does not share: an initial head, and how to adapt."""
 
-    Attributes
-    ----------
-    weight, bias
-        A linear map of the features to logits, before any sample of the task is seen.
-    directions
-        V, along which the steps of the adaptation are longer. They begin at random, so that
-        experts differ in what they take from a support set, and err in different tasks.
-    offset
-        What the first step adds to the bias, whatever the samples: without it a single sample of
-        each class does not tell where to draw the line.
-    log_weights
-        Logarithms of the weights of samples of every class.
-    """
-
+    #: A linear map of the features to logits, before any sample of the task is seen.
     weight: Float[Array, "*m f c"]
     bias: Float[Array, "*m c"]
+    #: V, along which the steps of the adaptation are longer. They begin at random, so that experts
+    #: differ in what they take from a support set, and err in different tasks.
     directions: Float[Array, "*m f r"]
+    #: What the first step adds to the bias, whatever the samples: without it a single sample of
+    #: each class does not tell where to draw the line.
     offset: Float[Array, "*m c"]
-    log_weights: Float[Array, "*m c"]
+    log_weights: Float[Array, "*m c"]  #: logarithms of the weights of samples of every class
 
     @classmethod
     def start(
@@ -93,23 +84,12 @@ class KernelSteps(eqx.Module):
     A = diag(a) + V Vᵀ, with step sizes a that all experts share and directions V of the expert.
     What any number of steps adds to the head is A Σ φ(xₛ) cₛᵀ, so that only the coefficients c are
     computed, with the kernel k(x, x′) = φ(x)ᵀ A φ(x′).
-
-    Attributes
-    ----------
-    log_rates
-        log a, the step sizes of the features.
-    log_bias_rate
-        The same for the bias.
-    log_trust
-        log t.
-    steps
-        Number of steps; without any the initial head answers.
     """
 
-    log_rates: Float[Array, " f"]
-    log_bias_rate: Float[Array, ""]
-    log_trust: Float[Array, ""]
-    steps: int = eqx.field(static=True)
+    log_rates: Float[Array, " f"]  #: log a, the step sizes of the features
+    log_bias_rate: Float[Array, ""]  #: the same for the bias
+    log_trust: Float[Array, ""]  #: log t
+    steps: int = eqx.field(static=True)  #: number of steps; without any the initial head answers
 
     @classmethod
     def start(cls, n_features: int, *, steps: int = 10, rate: float = 4.0) -> "KernelSteps":
@@ -162,18 +142,10 @@ class Answers(NamedTuple):
 
 
 class SharedHierarchy(Hierarchy):
-    """A hierarchy for classification tasks whose experts share features.
+    """A hierarchy for classification tasks whose experts share features."""
 
-    Attributes
-    ----------
-    trunk
-        Maps images to features.
-    adaptation
-        Fits the experts' heads to a support set.
-    """
-
-    trunk: OneBlock
-    adaptation: KernelSteps
+    trunk: OneBlock  #: maps images to features
+    adaptation: KernelSteps  #: fits the experts' heads to a support set
 
     def __call__(self, x: PyTree[Array], *, key: Key[Array, ""] | None = None) -> Decision:
         """Return p(m|support) and p(y|x, m) of every query after adaptation."""

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from pinfactory.core.batches import Source
-from pinfactory.core.compiling import bounded
+from pinfactory.core.compiling import compiled_fully
 
 from .tasks import Episode, Samples, Tasks, as_episode, draw_recipes, task_subjects
 
@@ -94,7 +94,7 @@ def image_samples(seen: Episode) -> Float[np.ndarray, "n ..."]:
     return images.reshape(-1, *images.shape[2:])
 
 
-_build = bounded(eqx.filter_jit(TaskSource.batch))
+_build = compiled_fully(TaskSource.batch)
 
 
 # --------------------------------------------------------------------------- standard units

@@ -79,15 +79,10 @@ def sampled_log_likelihood(
 
 
 class MixtureLoss(eqx.Module):
-    """−J of a selector network and Normal–Wishart experts (Section 3.2).
+    """−J of a selector network and Normal–Wishart experts (Section 3.2)."""
 
-    Attributes
-    ----------
-    expectation
-        Closed form in m, μ and Λ ("exact"), or one sampled expert for each input that has sampled
-        one μ and Λ.
-    """
-
+    #: Closed form in m, μ and Λ ("exact"), or one sampled expert for each input that has sampled
+    #: one μ and Λ.
     expectation: Expectation = eqx.field(static=True, default="sampled")
 
     def __call__(

@@ -44,23 +44,12 @@ def reach(values: np.ndarray, resolution: int) -> np.ndarray:
 
 
 class Slice(NamedTuple):
-    """A slice through the space of inputs along one or two features.
+    """A slice through the space of inputs along one or two features."""
 
-    Attributes
-    ----------
-    asked
-        The rows to ask about, one for each point of the grid.
-    shape
-        Points along each axis of the grid.
-    drawn
-        Which of the user's rows can be drawn.
-    picture
-        Arguments of the picture: grid, points, names, note, and for frames ticks and target.
-    """
-
-    asked: Any
-    shape: tuple[int, ...]
-    drawn: np.ndarray | slice
+    asked: Any  # the rows to ask about, one for each point of the grid
+    shape: tuple[int, ...]  # points along each axis of the grid
+    drawn: np.ndarray | slice  # which of the user's rows can be drawn
+    # Arguments of the picture: grid, points, names, note, and for frames ticks and target.
     picture: dict[str, Any]
 
 

@@ -5,13 +5,14 @@ from pinfactory.formats import duration, number
 from ._page import write_page
 from ._tables import Cells, find_measure, format_measure, table
 from .model_page import write_model_page
-from .peers import BOOSTING, COMMITTEE, EBM, LINEAR, Judgement, judge, judge_peer, peers
+from .peers import BOOSTING, COMMITTEE, EBM, LINEAR, PEERS, Judgement, judge, judge_peer, peers
 
 __all__ = [
     "BOOSTING",
     "COMMITTEE",
     "EBM",
     "LINEAR",
+    "PEERS",
     "Cells",
     "Judgement",
     "duration",

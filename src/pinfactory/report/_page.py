@@ -21,34 +21,17 @@ _SAFE = " !$'()*+,-./:;<=>?@[]^_{|}~"
 
 @dataclass(frozen=True)
 class Entry:
-    """What the page shows of one experiment.
+    """What the page shows of one experiment."""
 
-    Attributes
-    ----------
-    name
-        The experiment.
-    kind
-        Figure or benchmark.
-    result
-        The content of its result.json; empty if it was not run.
-    figure, opening
-        Its figure, and the picture of its claim, as data addresses.
-    explorer
-        Its interactive part as HTML.
-    remark
-        Why there is no result.
-    title
-        Its title, if there is no result that has it.
-    """
-
-    name: str
-    kind: Kind
-    result: dict[str, Any]
+    name: str  # the experiment
+    kind: Kind  # figure or benchmark
+    result: dict[str, Any]  # the content of its result.json; empty if it was not run
+    # Its figure, and the picture of its claim, as data addresses.
     figure: str = ""
     opening: str = ""
-    explorer: str = ""
-    remark: str = ""
-    title: str = ""
+    explorer: str = ""  # its interactive part as HTML
+    remark: str = ""  # why there is no result
+    title: str = ""  # its title, if there is no result that has it
 
     @property
     def status(self) -> str:

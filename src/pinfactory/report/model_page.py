@@ -1,4 +1,4 @@
-"""One page that stands alone and explains a fitted committee to somebody who never heard of one."""
+"""One page that explains a fitted committee to readers who do not know the method."""
 
 from collections.abc import Callable, Sequence
 from io import BytesIO
@@ -127,9 +127,7 @@ def _draw_calibration(committee: Any, X: Any, y: Any, axes: Any) -> None:
     inside = 2.0 * np.abs(committee.cdf(X, truth) - 0.5)
     second.plot(level, [(inside <= p).mean() for p in level], color="#222222", lw=1.6)
     second.plot([0, 1], [0, 1], color="#777777", lw=1)
-    second.set(
-        xlabel="said to hold", ylabel="found to hold", title="Share of rows within intervals"
-    )
+    second.set(xlabel="nominal", ylabel="observed", title="Coverage of the intervals")
     first.locator_params(nbins=5)
     for axis in (first.xaxis, first.yaxis):
         axis.set_major_formatter(lambda value, _: quantity(value))
@@ -154,10 +152,12 @@ def _draw_reliability(committee: Any, X: Any, y: np.ndarray, axes: Any) -> None:
     low = min(said[0], found.min()) - 0.03
     axes[0].plot([low, 1], [low, 1], color="#777777", lw=1)
     axes[0].set(
-        xlabel="said to be right", ylabel="found to be right", title="How sure, and how right"
+        xlabel="probability of the answer", ylabel="share of right answers", title="Calibration"
     )
     axes[1].hist(sure, 20, range=(min(0.9, sure.min()), 1.0), color="#0072B2")
-    axes[1].set(xlabel="probability of the answer", ylabel="rows", title="How sure it is")
+    axes[1].set(
+        xlabel="probability of the answer", ylabel="rows", title="Probabilities of the answers"
+    )
     _frameless(axes)
 
 
@@ -175,7 +175,7 @@ def _example(committee: Any, X: Any, y: Any) -> dict[str, Any]:
     """Explain the row whose expert is surest among those of the second-busiest expert."""
     share = committee.responsibilities(X)
     chosen = np.argsort(-share.mean(axis=0))[: min(2, share.shape[1])][-1]
-    # A row that is clearly somebody's, but not the clearest of all.
+    # A row that clearly belongs to one expert, but is not the clearest of all.
     row = int(np.argsort(share[:, chosen], kind="stable")[-max(1, len(share) // 20)])
     told = committee.explain_row(X.iloc[row : row + 1])
     shown = told.contributions[:MOST_COLUMNS]

@@ -18,6 +18,7 @@ from pinfactory.tables import Encoding
 
 COMMITTEE, LINEAR, TREE, BOOSTING = "committee", "one line", "tree", "boosting"
 CUBIST, EBM = "Cubist", "EBM"
+PEERS = (LINEAR, TREE, BOOSTING, CUBIST, EBM)
 # Numbers (rows times features) beyond which a fit takes many minutes: fewer rows are learned from.
 MOST_NUMBERS = {EBM: 50_000}
 # Probabilities of 0 are raised to this, so that one row cannot cost infinitely much.
@@ -25,30 +26,14 @@ LEAST = 1e-3
 
 
 class Judgement(NamedTuple):
-    """One model on held-out rows.
+    """One model on held-out rows."""
 
-    Attributes
-    ----------
-    name
-        The model.
-    score
-        R², or the share of right answers.
-    error
-        The mean absolute error, or the mean log-loss in nats.
-    terms
-        How many numbers one would have to read to know the whole model.
-    seconds
-        Processor time of training.
-    rows
-        How many rows it learned from, if that is not all of them.
-    """
-
-    name: str
-    score: float
-    error: float
-    terms: int
-    seconds: float
-    rows: int | None = None
+    name: str  # the model
+    score: float  # R², or the share of right answers
+    error: float  # the mean absolute error, or the mean log-loss in nats
+    terms: int  # how many numbers one would have to read to know the whole model
+    seconds: float  # processor time of training
+    rows: int | None = None  # how many rows it learned from, if that is not all of them
 
 
 def judge(

@@ -29,6 +29,8 @@ from .information import measure_information
 from .predictor import Predictor
 from .state import AgentState
 
+_GROWTH = ("n_initial_experts", "growth_fraction")
+
 
 @register("SpecialistAgent")
 @describe(resources=RESOURCES, capacity_and_logs=CAPACITY_AND_LOGS)
@@ -55,11 +57,17 @@ class SpecialistAgent(Predictor, HierarchicalAgent):
         `Pendulum-v1`, `CartPole-v1` and `InvertedDoublePendulum-v5` are taken to mean ours, which
         are equal to them.
     n_experts
-        Number of experts.
+        Number of experts in the end.
     expert
-        `"linear"`, or `"mlp"` with the hidden layers `expert_hidden`.
+        `"linear"`, `"mlp"` with the hidden layers `expert_hidden`, or `"constant"`: an action that
+        does not depend on the state.
     expert_hidden, selector_hidden, critic_hidden
-        Widths of hidden layers, with tanh in between.
+        Widths of hidden layers, with tanh in between; `()` for a linear map.
+    n_initial_experts
+        How many experts begin, by default all. Others are split off the experts that process most
+        information, which doubles their number each time.
+    growth_fraction
+        The fraction of `learn` after which experts are split for the first time.
     {resources}
     learning_rate, final_learning_rate
         Of Adam, at the start and at the end of `learn`, linear in between; the latter is a tenth
@@ -126,6 +134,8 @@ class SpecialistAgent(Predictor, HierarchicalAgent):
     n_experts: int = field(default=4, kw_only=False)
     expert: str = field(default="linear", kw_only=False)
     selector_hidden: tuple[int, ...] = (32, 32)
+    n_initial_experts: int | None = None
+    growth_fraction: float = 0.1
     final_learning_rate: float | None = None
     max_grad_norm: float | None = 1.0
     n_envs: int = 64
@@ -294,10 +304,12 @@ class SpecialistAgent(Predictor, HierarchicalAgent):
             agent.set_env(env)
         return agent
 
-    def _subject(self) -> dict[str, str]:
+    def _subject(self) -> dict[str, Any]:
         leaves = jax.tree.leaves(self.params)
         params = fingerprint(*leaves) if leaves else "default"
-        return {"environment": repr(self.env), "params": params}
+        # Checkpoints from before experts could be split do not have these settings.
+        unused = dict.fromkeys(_GROWTH) if self.n_initial_experts is None else {}
+        return {"environment": repr(self.env), "params": params, **unused}
 
     def _to_file(self) -> tuple[dict[str, Any], PyTree]:
         shape, actions = self._spaces
@@ -319,7 +331,8 @@ class SpecialistAgent(Predictor, HierarchicalAgent):
         # Not by the constructor: the environment may be unknown here, and is not needed to act.
         agent = cls.__new__(cls)
         names = {each.name for each in dataclasses.fields(cls)} - set(cls._may_differ)
-        set_attributes(agent, cls._restored_settings(meta["settings"]), names, ())
+        settings = cls._restored_settings(meta["settings"])
+        set_attributes(agent, settings, names, _GROWTH)
         agent.env = meta["env"]
         agent._start()
         agent._spaces = (meta["observation_shape"], stored_actions(*meta["actions"]))

@@ -17,17 +17,20 @@ from pinfactory.core.constraints import Budget, Resource
 from pinfactory.core.hierarchy import FamilyExpert, Hierarchy, assemble, zeros_like
 
 from .actions import Actions
+from .growth import n_doublings
 from .normalise import Moments, start_scale
 from .optimise import clipped_adam, init_optimiser
 from .policy import Policy
 from .ppo import PPO
-from .state import AgentState, Hyperparameters, Visited
+from .state import AgentState, Growth, Hyperparameters, Visited
 from .values import Critics
 
 if TYPE_CHECKING:
     from .agent import SpecialistAgent
     from .base import HierarchicalAgent
 
+# The longest time between two splits of an expert, as a share of `learn`.
+LONGEST_INTERVAL = 0.1
 # The last learning rate of a call of `learn`, as a share of the first, if no other is asked for.
 FINAL_RATE = 0.1
 
@@ -89,6 +92,7 @@ def build_state(
         _build_hyperparameters(settings),
         jax.device_put(np.zeros((), np.int32)),
         jax.device_put(np.zeros((), np.int32)),
+        _build_growth(settings),
     )
 
 
@@ -97,18 +101,20 @@ def _build_hierarchy(
 ) -> Hierarchy:
     """Return a selector over `n_experts` experts, in arrays that could hold `capacity`."""
     selector_hidden = check.sizes("selector_hidden", settings.selector_hidden)
-    linear = check.choice("expert", settings.expert, ("linear", "mlp")) == "linear"
-    expert_hidden = () if linear else check.sizes("expert_hidden", settings.expert_hidden)
+    kind = check.choice("expert", settings.expert, ("constant", "linear", "mlp"))
+    expert_hidden = check.sizes("expert_hidden", settings.expert_hidden) if kind == "mlp" else ()
 
     def selector(key: Array) -> Callable[..., Array]:
         return networks.mlp(n_observation, capacity, selector_hidden, networks.tanh, key=key)
 
     def expert(key: Array) -> FamilyExpert:
         sizes = (n_observation, actions.n_outputs)
+        if kind == "constant":
+            return FamilyExpert(networks.constant(*sizes, key=key), actions)
         return FamilyExpert(networks.mlp(*sizes, expert_hidden, networks.tanh, key=key), actions)
 
     hierarchy = assemble(key, selector, expert, capacity)
-    available = jax.device_put(np.arange(capacity) < settings.n_experts)
+    available = jax.device_put(np.arange(capacity) < n_initial_experts(settings))
     return eqx.tree_at(lambda h: h.available, hierarchy, available)
 
 
@@ -141,6 +147,25 @@ def _build_hyperparameters(settings: "SpecialistAgent") -> Hyperparameters:
         1.0,
     )
     return Hyperparameters(*map(real, numbers))
+
+
+def n_initial_experts(settings: "SpecialistAgent") -> int:
+    """Return how many experts begin."""
+    asked, n_experts = settings.n_initial_experts, settings.n_experts
+    if asked is None:
+        return n_experts
+    return min(n_experts, check.integer("n_initial_experts", asked, 1))
+
+
+def _build_growth(settings: "SpecialistAgent") -> Growth | None:
+    """Return when experts are split, if they are."""
+    fraction = check.number("growth_fraction", settings.growth_fraction, 0.0, 0.95)
+    if settings.n_initial_experts is None:
+        return None
+    n_initial, n_experts = n_initial_experts(settings), settings.n_experts
+    # Experts that are split last have half of the rest to learn.
+    interval = min(LONGEST_INTERVAL, 0.5 * (1.0 - fraction) / n_doublings(n_initial, n_experts))
+    return Growth(*map(real, (float(n_initial), float(n_experts), fraction, interval)))
 
 
 def real(value: float) -> Array:

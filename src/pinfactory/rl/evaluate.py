@@ -3,13 +3,12 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
-from pinfactory.core.compiling import bounded
+from pinfactory.core.compiling import compiled_fully
 
 from . import envs
 from .policy import Policy, PolicyState
@@ -124,8 +123,7 @@ def reset_and_run(
     return EpisodeResults(end.total, end.length)
 
 
-@bounded
-@eqx.filter_jit
+@compiled_fully
 def play_episodes(
     env: envs.Env,
     key: Key[Array, ""],

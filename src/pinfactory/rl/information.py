@@ -1,12 +1,12 @@
 """Information of selector and experts: what a step is charged, and what an agent processes."""
 
-import equinox as eqx
+import dataclasses
+
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
-from pinfactory.core.compiling import bounded
+from pinfactory.core.compiling import compiled_fully
 from pinfactory.core.constraints import Priors
 from pinfactory.core.families import Categorical, Family
 from pinfactory.core.hierarchy import Decision
@@ -54,26 +54,18 @@ def log_ratios(
 
 def measure_information(policy: Policy, visited: Visited, n_experts: int) -> Information:
     """Return the information that decisions on visited states process, without unused experts."""
-    measured = (_measure if int(policy.hold) == 1 else _measure_held)(policy, visited)
-    return Information(
-        selectors=tuple(map(float, measured.selectors)),
-        experts=float(measured.experts),
-        overall=float(measured.overall),
-        per_expert=np.asarray(measured.per_expert, float)[:n_experts],
-        responsibility=np.asarray(measured.responsibility, float)[:n_experts],
-        effective_experts=float(measured.effective_experts),
-    )
+    measured = (_measure if int(policy.hold) == 1 else _measure_held)(policy, visited).on_host()
+    used = {name: getattr(measured, name)[:n_experts] for name in ("per_expert", "responsibility")}
+    return dataclasses.replace(measured, **used)
 
 
-@bounded
-@eqx.filter_jit
+@compiled_fully
 def _measure(policy: Policy, visited: Visited) -> Information:
     """Measure a selector that chooses in every state, exactly over experts."""
     return measure(policy.decide(visited.observation))
 
 
-@bounded
-@eqx.filter_jit
+@compiled_fully
 def _measure_held(policy: Policy, visited: Visited) -> Information:
     """Measure a selector that chooses in some states only.
 

@@ -12,6 +12,7 @@ from pinfactory.core.hierarchy import Hierarchy
 from pinfactory.core.information import BITS_PER_NAT
 from pinfactory.core.learning import scan
 
+from .growth import split_experts
 from .information import information_costs, log_ratios, update_priors
 from .normalise import ReturnScaling, scale_returns
 from .optimise import gradient_step, random_minibatches
@@ -109,6 +110,9 @@ class PPO(eqx.Module):
             state,
             (observations, visited, state.iteration + 1, state.timesteps + trajectory.reward.size),
         )
+        if state.growth is not None:
+            acted = (batch.x, batch.action.expert, batch.weight)
+            state = split_experts(jax.random.fold_in(key, 1), state, *acted)
         return state, info._replace(critic_error=jnp.mean(errors))
 
     def prepare(

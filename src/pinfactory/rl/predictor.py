@@ -3,14 +3,13 @@
 import math
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, ArrayLike, Float
 
-from pinfactory.core.compiling import bounded, with_library_settings
+from pinfactory.core.compiling import compiled_fully, with_library_settings
 
 from .actions import Actions
 from .policy import HierarchicalAction, Policy, PolicyState
@@ -108,8 +107,7 @@ def observation_rows(
     return array.reshape(-1, math.prod(shape)), array.shape == shape
 
 
-@bounded
-@eqx.filter_jit
+@compiled_fully
 def act(
     policy: Policy,
     observation: ArrayLike,
@@ -129,15 +127,13 @@ def act(
     return state, decision, policy.actions.to_env(decision.action)
 
 
-@bounded
-@eqx.filter_jit
+@compiled_fully
 def _responsibilities(policy: Policy, observation: Float[Array, "n o"]) -> Float[Array, "n m"]:
     """Return p(m|x)."""
     return policy.decide(observation).responsibilities
 
 
-@bounded
-@eqx.filter_jit
+@compiled_fully
 def _log_density(
     policy: Policy, observation: Float[Array, "n o"], action: Array
 ) -> Float[Array, " n"]:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Shaped
 
-from pinfactory.core.compiling import bounded
+from pinfactory.core.compiling import compiled_fully
 
 from . import envs
 
@@ -201,7 +201,6 @@ def stagger(start: RolloutState, env: envs.Env, seed: int) -> RolloutState:
     return eqx.tree_at(lambda s: s.states.steps, start, jax.device_put(taken))
 
 
-@bounded
-@eqx.filter_jit
+@compiled_fully
 def _reset_all(env: envs.Env, key: Key[Array, ""], params: PyTree) -> tuple[PyTree, Array]:
     return envs.reset_all(env, key, params)

@@ -28,11 +28,24 @@ class Hyperparameters(eqx.Module):
     first_iteration: Float[Array, ""]
     last_iteration: Float[Array, ""]
 
+    def progress(self, iteration: Int[Array, ""]) -> Float[Array, ""]:
+        """Return the share of all iterations that come before this one."""
+        length = jnp.maximum(self.last_iteration - self.first_iteration, 1.0)
+        return jnp.clip((iteration - self.first_iteration) / length, 0, 1)
+
     def rate(self, iteration: Int[Array, ""]) -> Float[Array, ""]:
         """Return the learning rate of an iteration."""
-        length = jnp.maximum(self.last_iteration - self.first_iteration, 1.0)
-        done = jnp.clip((iteration - self.first_iteration) / length, 0, 1)
+        done = self.progress(iteration)
         return self.learning_rate + done * (self.final_learning_rate - self.learning_rate)
+
+
+class Growth(eqx.Module):
+    """When experts are split: at `start`, a progress of training, and after every `interval`."""
+
+    n_initial_experts: Float[Array, ""]
+    n_experts: Float[Array, ""]
+    start: Float[Array, ""]
+    interval: Float[Array, ""]
 
 
 class Visited(eqx.Module):
@@ -54,7 +67,8 @@ class AgentState(eqx.Module):
     """What an agent has learned: policy and critics, priors, resources, optimiser.
 
     `discounted` are the discounted rewards so far of the running episodes, `visited` the states of
-    the last iteration, `timesteps` counts the steps taken in all environments.
+    the last iteration, `timesteps` counts the steps taken in all environments. Where all experts
+    begin, there is no `growth`.
     """
 
     policy: Policy
@@ -68,6 +82,7 @@ class AgentState(eqx.Module):
     hyper: Hyperparameters
     iteration: Int[Array, ""]
     timesteps: Int[Array, ""]
+    growth: Growth | None = None
 
     def resized(self, n_envs: int, n_steps: int) -> "AgentState":
         """Return the same state for another number of environments."""

@@ -8,12 +8,10 @@ from sklearn.base import BaseEstimator
 from pinfactory import settings as check
 
 from .collecting import SweepError, SweepResult, collect
-from .estimators import fit_and_score
-from .evaluation import Call, PointByPoint
-from .points import blocks_of, points_of
+from .points import Call, PointByPoint, blocks_of, points_of
 from .replicas import SideBySide
 from .store import Store
-from .targets import check_names, stamp_of
+from .targets import check_names, fit_and_score, stamp_of
 
 
 def sweep(

@@ -16,21 +16,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Failure:
-    """A point that could not be evaluated.
+    """A point that could not be evaluated."""
 
-    Attributes
-    ----------
-    point
-        Its values.
-    error
-        The error in one line.
-    trace
-        The whole trace.
-    """
-
-    point: Point
-    error: str
-    trace: str = field(repr=False)
+    point: Point  #: its values
+    error: str  #: the error in one line
+    trace: str = field(repr=False)  #: the whole trace
 
     def __str__(self) -> str:
         return f"{name_of(self.point)}: {self.error}"
@@ -38,18 +28,11 @@ class Failure:
 
 @dataclass(frozen=True)
 class SweepResult(Sequence[dict[str, Any]]):
-    """Results of all points: a sequence of records, in the order of the grid.
+    """Results of all points: a sequence of records, in the order of the grid."""
 
-    Attributes
-    ----------
-    records
-        For each point that was evaluated its values, what it gave, and the seconds it took.
-    failures
-        The others.
-    """
-
+    #: For each point that was evaluated its values, what it gave, and the seconds it took.
     records: list[dict[str, Any]]
-    failures: list[Failure]
+    failures: list[Failure]  #: the others
 
     def __len__(self) -> int:
         return len(self.records)

@@ -25,21 +25,12 @@ _NO_NUMBERS_OUTSIDE = ("contourpy", "matplotlib", "tensorboard", "tqdm")
 
 
 class Dependencies(NamedTuple):
-    """What a module depends on.
+    """What a module depends on."""
 
-    Attributes
-    ----------
-    modules
-        Names of the other modules of its package and of pinfactory, sorted.
-    libraries
-        Versions of all other libraries that these import and that are installed.
-    digest
-        Of the modules' code, without comments and docstrings.
-    """
-
-    modules: list[str]
+    modules: list[str]  # names of the other modules of its package and of pinfactory, sorted
+    # Versions of all other libraries that these import and that are installed.
     libraries: dict[str, str]
-    digest: str
+    digest: str  # of the modules' code, without comments and docstrings
 
 
 class _Source(NamedTuple):
@@ -198,7 +189,7 @@ def _bound(statement: ast.stmt) -> list[str]:
 
 
 def _only(statement: ast.stmt, names: set[str]) -> ast.stmt:
-    """Return an import without the names that nobody uses."""
+    """Return an import without unused names."""
     if isinstance(statement, ast.Import | ast.ImportFrom):
         statement.names = [
             alias
@@ -246,7 +237,7 @@ def _is_text(node: ast.stmt) -> bool:
 def _versions(packages: set[str]) -> dict[str, str]:
     found = {}
     for package in packages - set(_NO_NUMBERS_OUTSIDE) - sys.stdlib_module_names:
-        # JAX computes with jaxlib, which nobody imports.
+        # JAX computes with jaxlib, which is never imported by name.
         for name in _distributions(package) + (["jaxlib"] if package == "jax" else []):
             try:
                 found[name] = version(name)

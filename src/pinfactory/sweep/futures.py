@@ -1,11 +1,10 @@
-"""Tasks on somebody else's workers: a Dask cluster, or any executor of futures."""
+"""Tasks on workers that others manage: a Dask cluster, or any executor of futures."""
 
 import os
 import queue
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Executor, Future
 from functools import lru_cache
-from types import TracebackType
 from typing import Any
 
 import cloudpickle
@@ -69,12 +68,7 @@ class Futures:
     def __enter__(self) -> "Futures":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for future in self._tasks:
             future.cancel()
         self._close()
@@ -120,7 +114,7 @@ class Futures:
 
 
 def _attempt_remotely(function: Callable[[Any], Any], task: Any) -> Reply:
-    # Before JAX starts, if nobody has used it there: with one thread sums have one order.
+    # Before JAX starts, if it has not been used there: with one thread sums have one order.
     for name, value in ONE_THREAD.items():
         os.environ.setdefault(name, value)
     return attempt(function, task)

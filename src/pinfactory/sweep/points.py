@@ -1,10 +1,12 @@
-"""The points of a sweep: which values the parameters take, and what each point is called."""
+"""The points of a sweep, and what a worker does at each. Imports little: workers start at once."""
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from .store import encode
+from .store import Computed, compute, encode
 
 Point = Mapping[str, Any]
 
@@ -72,3 +74,43 @@ def blocks_of(points: Sequence[Point], size: int) -> list[list[Point]]:
 def is_number(value: Any) -> bool:
     """Return whether a value can differ between points that run side by side."""
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+Evaluate = Callable[[Point], Any]
+
+
+@dataclass(frozen=True)
+class PointByPoint:
+    """Evaluates the points of a block one after the other."""
+
+    evaluate: Evaluate
+
+    def __call__(self, block: Sequence[Point]) -> list[Computed]:
+        """Return what each point gives."""
+        return [compute(partial(_columns, self.evaluate, point)) for point in block]
+
+
+def _columns(evaluate: Evaluate, point: Point) -> Mapping[str, Any]:
+    return columns_of(evaluate(point), point)
+
+
+def columns_of(data: Any, point: Point) -> Mapping[str, Any]:
+    """Return what a point gives by name: a mapping as it is, anything else as "value"."""
+    columns = data if isinstance(data, Mapping) else {"value": data}
+    for name in columns:
+        if name in point:
+            raise ValueError(
+                f"the function returns {name!r}, which is the name of a parameter: rename it."
+            )
+    return columns
+
+
+@dataclass(frozen=True)
+class Call:
+    """Calls a function with a point's values as named arguments."""
+
+    function: Callable[..., Any]
+
+    def __call__(self, point: Point) -> Any:
+        """Return what the function returns."""
+        return self.function(**point)

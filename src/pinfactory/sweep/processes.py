@@ -1,4 +1,4 @@
-"""Processes that each do one task at a time; what befalls one does not touch the others."""
+"""Processes that each do one task at a time; if one fails, the others go on."""
 
 import contextlib
 import multiprocessing
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any
 
 # Several processes with one thread each do more than one process with several, and a task gives
@@ -33,24 +33,12 @@ def n_cores() -> int:
 
 @dataclass(frozen=True)
 class Reply:
-    """What became of a task: its value, or what went wrong.
+    """What became of a task: its value, or what went wrong."""
 
-    Attributes
-    ----------
-    task
-        The task.
-    value
-        What it returned.
-    error
-        The error in one line; empty if there was none.
-    trace
-        The whole trace of the error.
-    """
-
-    task: Any
-    value: Any = None
-    error: str = ""
-    trace: str = ""
+    task: Any  # the task
+    value: Any = None  # what it returned
+    error: str = ""  # the error in one line; empty if there was none
+    trace: str = ""  # the whole trace of the error
 
 
 @dataclass
@@ -69,7 +57,7 @@ class Workers:
     They never see Ctrl-C, so that no task can take it for a wish to stop early: leaving the block
     by an exception, an interrupt too, ends them with whatever they are doing. A task whose process
     is killed runs again in a new one, up to `MOST_ATTEMPTS` times: a task that takes too much
-    memory would be killed for ever.
+    memory would be killed again and again.
 
     Parameters
     ----------
@@ -98,12 +86,7 @@ class Workers:
     def __enter__(self) -> "Workers":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         for worker in self._workers.values():
             if kind is None:
                 with contextlib.suppress(OSError):
@@ -144,13 +127,13 @@ class Workers:
             try:
                 reply = worker.connection.recv()
             except (EOFError, OSError):
-                reply = self._bury(worker)
+                reply = self._restarted(worker)
             if reply is not None:
                 worker.busy, worker.n_lost = False, 0
                 yield reply
 
-    def _bury(self, worker: _Worker) -> Reply | None:
-        """Begin the task of a process that was killed anew; say what happened if that is vain."""
+    def _restarted(self, worker: _Worker) -> Reply | None:
+        """Run the task of a killed process again; return an error after too many attempts."""
         del self._workers[worker.slot]
         worker.process.join()
         worker.connection.close()
@@ -202,7 +185,7 @@ def _inherited(environment: Mapping[str, str]) -> Iterator[None]:
 
 
 def _work(connection: Connection, function: Callable[[Any], Any], pinned: bool) -> None:
-    """Do tasks until there are no more, or whoever gives them is gone."""
+    """Do tasks until there are no more, or the process that gives them has ended."""
     if pinned and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     threading.Thread(target=_end_with_parent, daemon=True).start()

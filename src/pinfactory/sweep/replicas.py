@@ -9,25 +9,17 @@ from typing import Any
 import jax
 import numpy as np
 
-from .evaluation import columns_of
-from .points import Point, is_number
+from .points import Point, columns_of, is_number
 from .store import Computed, compute_block
 
 
 @dataclass(frozen=True)
 class SideBySide:
-    """Evaluates a JAX function for all points of a block at once, with `vmap`.
+    """Evaluates a JAX function for all points of a block at once, with `vmap`."""
 
-    Attributes
-    ----------
-    function
-        A function of named arguments that JAX can trace in all arguments that are numbers.
-    size
-        Blocks are filled up to this many points, so that all run in one program.
-    """
-
+    # A function of named arguments that JAX can trace in all arguments that are numbers.
     function: Callable[..., Any]
-    size: int
+    size: int  # blocks are filled up to this many points, so that all run in one program
 
     def __call__(self, block: Sequence[Point]) -> list[Computed]:
         """Return what each point gives."""

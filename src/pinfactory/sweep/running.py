@@ -1,40 +1,21 @@
 """Many tasks on a pool of workers, with a bar that tells the time that remains."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import cloudpickle
 from tqdm import tqdm
 
-from .futures import open_pool
-from .processes import Reply
+from .futures import Futures, open_pool
+from .processes import Reply, Workers
 
 _BAR = "{desc} {percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}]"
 
 
-@runtime_checkable
-class Pool(Protocol):
-    """Where tasks run: `processes.Workers` or `futures.Futures`."""
-
-    @property
-    def n_busy(self) -> int:
-        """Return how many tasks are under way."""
-        ...
-
-    @property
-    def free(self) -> Sequence[int]:
-        """Return the numbers of the workers that can take a task."""
-        ...
-
-    def begin(self, slot: int, task: Any) -> None:
-        """Give a task to a worker that is free."""
-        ...
-
-    def finished(self, timeout: float) -> Iterator[Reply]:
-        """Yield the replies that have come after at most `timeout` seconds."""
-        ...
+# Where tasks run.
+Pool = Workers | Futures
 
 
 @runtime_checkable

@@ -13,17 +13,10 @@ _TIMES = ("seconds", "cpu_seconds")
 
 
 class Computed(NamedTuple):
-    """What computing a piece gave, ready to be sent and stored.
+    """What computing a piece gave, ready to be sent and stored."""
 
-    Attributes
-    ----------
-    content
-        The data as JSON.
-    seconds, cpu_seconds
-        The time it took, by the clock and of processors.
-    """
-
-    content: bytes
+    content: bytes  # the data as JSON
+    # The time it took, by the clock and of processors.
     seconds: float
     cpu_seconds: float
 

@@ -17,76 +17,42 @@ Part = Literal["", "year", "month", "weekday", "hour"]
 FEWEST, FEWEST_SHARE, FEWEST_OF_ALL = 10, 0.05, 3
 # … and so are those after so many more frequent ones.
 MOST_LEVELS = 40
-OTHER, MISSING = "(other)", "(missing)"
-MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+OTHER, MISSING = "(other)", frames.MISSING
 
 
 class Feature(NamedTuple):
-    """One number that a model sees.
+    """One number that a model sees."""
 
-    Attributes
-    ----------
-    column
-        Position of its `Column` in the `Encoding`.
-    level
-        Which category it indicates; "" for a number.
-    name
-        Its name for readers.
-    """
-
-    column: int
-    level: str
-    name: str
+    column: int  #: position of its `Column` in the `Encoding`
+    level: str  #: which category it indicates; "" for a number
+    name: str  #: its name for readers
 
 
 @dataclass(frozen=True)
 class Column:
-    """The encoding of one column of a data frame.
+    """The encoding of one column of a data frame."""
 
-    Attributes
-    ----------
-    name, part
-        The user's column, and which part of it if it holds dates.
-    kind
-        What it is to the model.
-    levels
-        The categories that have a feature of their own, the most frequent first.
-    shares
-        Share of the rows that each indicator is 1 in: of every level, the others, the missing.
-    n_grouped, has_other
-        How many rarer categories there are, and whether those together have an indicator.
-    n_missing
-        Missing values in the rows of `fit`.
-    has_missing
-        Whether they have an indicator of their own.
-    fill
-        The median (or the share of True), which stands for a missing number.
-    low, high
-        The range of numbers.
-    whole
-        Whether all numbers were whole.
-    note
-        Why the column was left out.
-    keeps_gaps
-        Whether what is missing or unknown stays so, as NaN, and the first category needs no
-        indicator, being what the others are not: as a density has it.
-    """
-
+    #: The user's column, and which part of it if it holds dates.
     name: str
-    kind: Kind
+    kind: Kind  #: what it is to the model
     part: Part = ""
+    #: The categories that have a feature of their own, the most frequent first.
     levels: tuple[str, ...] = ()
+    #: Share of the rows that each indicator is 1 in: of every level, the others, the missing.
     shares: tuple[float, ...] = ()
+    #: How many rarer categories there are, and whether those together have an indicator.
     n_grouped: int = 0
     has_other: bool = False
-    n_missing: int = 0
-    has_missing: bool = False
-    fill: float = 0.0
+    n_missing: int = 0  #: missing values in the rows of `fit`
+    has_missing: bool = False  #: whether they have an indicator of their own
+    fill: float = 0.0  #: the median (or the share of True), which stands for a missing number
+    #: The range of numbers.
     low: float = 0.0
     high: float = 0.0
-    whole: bool = False
-    note: str = ""
+    whole: bool = False  #: whether all numbers were whole
+    note: str = ""  #: why the column was left out
+    #: Whether what is missing or unknown stays so, as NaN, and the first category needs no
+    #: indicator, being what the others are not: as a density has it.
     keeps_gaps: bool = False
 
     @property
@@ -172,7 +138,7 @@ class Column:
     def read(self, series: nw.Series) -> np.ndarray:
         """Return the user's values: numbers with NaN, or text with `MISSING`."""
         if self.part:
-            return _date_part(frames.dates(series), self.part)
+            return frames.date_part(frames.dates(series), self.part)
         if self.kind == "category":
             words, missing = frames.texts(series)
             return np.where(missing, MISSING, words)
@@ -188,24 +154,26 @@ class Column:
             return MISSING
         if self.kind == "boolean":
             return str(value > 0.5)
-        return _day(value) if self.part == "year" else quantity(value)
+        return frames.day_of(value) if self.part == "year" else quantity(value)
 
     def done(self) -> str:
         """Describe the encoding in words."""
         if self.kind == "left out":
             return f"left out: {self.note}"
-        gaps = f"{self.n_missing} missing" if self.n_missing else ""
+        gaps = f"{self.n_missing:,} missing" if self.n_missing else ""
         gaps = gaps and gaps + (": integrated out" if self.keeps_gaps else "")
         if self.kind == "category":
             alone = "as missing" if self.keeps_gaps else "as average"
             place = f"grouped as {OTHER}" if self.has_other else f"taken {alone}"
-            rare = f"{self.n_grouped} rare: {place}" if self.n_grouped else ""
+            rare = f"{self.n_grouped:,} rare: {place}" if self.n_grouped else ""
             if gaps and not self.keeps_gaps:
                 gaps += ": a category" if self.has_missing else ": taken as average"
             return ", ".join(filter(None, (f"{len(self.levels)} categories", rare, gaps)))
         if gaps and not self.keeps_gaps:
-            gaps += f": as {self.fill:.4g}" + (", with an indicator" if self.has_missing else "")
-        whole = {"number": "as it is", "boolean": "0 for false, 1 for true"}[self.kind]
+            gaps += f" set to {self.fill:.4g}" + (", with an indicator" if self.has_missing else "")
+        whole = {"number": "" if gaps else "as it is", "boolean": "0 for false, 1 for true"}[
+            self.kind
+        ]
         return ", ".join(filter(None, (whole, gaps)))
 
 
@@ -303,37 +271,18 @@ def _category(name: str, values: np.ndarray, part: Part = "") -> Column:
 def _dates(name: str, values: np.ndarray) -> list[Column]:
     """Return the parts of a date that differ between rows."""
     known = values[~np.isnat(values)]
-    parts = [part for part in get_args(Part)[1:] if len(np.unique(_date_part(known, part))) > 1]
+    parts = [
+        part for part in get_args(Part)[1:] if len(np.unique(frames.date_part(known, part))) > 1
+    ]
     if not parts:
         return [Column(name, "left out", note="one date in all rows" if len(known) else "no value")]
     learned = [
-        _number(name, _date_part(values, part), part=part)
+        _number(name, frames.date_part(values, part), part=part)
         if part in ("year", "hour")
-        else _category(name, _date_part(values, part), part)
+        else _category(name, frames.date_part(values, part), part)
         for part in parts
     ]
     return [column for column in learned if column.kind != "left out"] or learned[:1]
-
-
-def _date_part(values: np.ndarray, part: Part) -> np.ndarray:
-    gone, day = np.isnat(values), values.astype("datetime64[D]")
-    if part == "year":
-        year = values.astype("datetime64[Y]")
-        start, end = (y.astype("datetime64[us]").astype(float) for y in (year, year + 1))
-        length = np.where(gone, 1.0, end - start)
-        share = (values.astype("datetime64[us]").astype(float) - start) / length
-        return np.where(gone, np.nan, year.astype(float) + 1970.0 + share)
-    if part == "hour":
-        return np.where(gone, np.nan, (values - day).astype(float) / 3600e6)
-    names = np.asarray(MONTHS if part == "month" else WEEKDAYS, object)
-    number = values.astype("datetime64[M]").astype(int) if part == "month" else day.astype(int) + 3
-    return np.where(gone, MISSING, names[number % len(names)])
-
-
-def _day(year: float) -> str:
-    """Return the day that a year with a fraction stands for."""
-    start, end = (np.datetime64(f"{int(year) + i:04d}", "s") for i in (0, 1))
-    return str((start + (end - start) * (year - int(year))).astype("datetime64[D]"))
 
 
 def _truths(words: np.ndarray) -> Float[np.ndarray, " n"]:

@@ -1,6 +1,7 @@
 """What was done to all columns of a frame: `Encoding`."""
 
 import math
+import textwrap
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
@@ -12,6 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from .columns import Column, Feature, Kind, Part, learn
+from .rules import WIDTH
 
 # An indicator is scaled as if its category were in half of the rows. Its own deviation is smaller
 # the rarer it is; dividing by that, a penalty on weights would hold back rare categories least.
@@ -34,7 +36,7 @@ class Encoding:
     >>> encoding.transform(frame)[2].tolist()
     [65.0, 1.0, 0.0]
     >>> print(encoding)
-    area    number    as it is, 5 missing: as 65, with an indicator
+    area    number    5 missing set to 65, with an indicator
     street  category  2 categories
     """
 
@@ -123,7 +125,13 @@ class Encoding:
     def __str__(self) -> str:
         rows = self.table()
         first, second = (max(len(row[i]) for row in rows) for i in (0, 1))
-        return "\n".join(f"{a:<{first}}  {b:<{second}}  {c}" for a, b, c in rows)
+        indent = " " * (first + second + 4)
+        width = max(WIDTH, len(indent) + 30)
+        lines = []
+        for label, kind, done in rows:
+            head = f"{label:<{first}}  {kind:<{second}}  "
+            lines += textwrap.wrap(done, width, initial_indent=head, subsequent_indent=indent)
+        return "\n".join(lines)
 
     # ------------------------------------------------------------------------------------ files
 

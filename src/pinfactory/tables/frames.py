@@ -7,7 +7,11 @@ import narwhals as nw
 import numpy as np
 from jaxtyping import Bool, Float
 
+# What stands for a missing text.
+MISSING = "(missing)"
 DATES = (nw.Date, nw.Datetime)
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
 def as_frame(data: Any) -> nw.DataFrame | None:
@@ -49,6 +53,28 @@ def dates(series: nw.Series) -> np.ndarray:
     if isinstance(series.dtype, nw.Datetime) and series.dtype.time_zone is not None:
         series = series.dt.replace_time_zone(None)
     return np.asarray(series.cast(nw.Datetime("us")).to_numpy()).astype("datetime64[us]")
+
+
+def date_part(values: np.ndarray, part: str) -> np.ndarray:
+    """Return a part of dates: the year with its fraction, the hour, the month or the weekday."""
+    gone, day = np.isnat(values), values.astype("datetime64[D]")
+    if part == "year":
+        year = values.astype("datetime64[Y]")
+        start, end = (y.astype("datetime64[us]").astype(float) for y in (year, year + 1))
+        length = np.where(gone, 1.0, end - start)
+        share = (values.astype("datetime64[us]").astype(float) - start) / length
+        return np.where(gone, np.nan, year.astype(float) + 1970.0 + share)
+    if part == "hour":
+        return np.where(gone, np.nan, (values - day).astype(float) / 3600e6)
+    names = np.asarray(MONTHS if part == "month" else WEEKDAYS, object)
+    number = values.astype("datetime64[M]").astype(int) if part == "month" else day.astype(int) + 3
+    return np.where(gone, MISSING, names[number % len(names)])
+
+
+def day_of(year: float) -> str:
+    """Return the day that a year with a fraction stands for."""
+    start, end = (np.datetime64(f"{int(year) + i:04d}", "s") for i in (0, 1))
+    return str((start + (end - start) * (year - int(year))).astype("datetime64[D]"))
 
 
 def texts(series: nw.Series) -> tuple[np.ndarray, Bool[np.ndarray, " n"]]:

@@ -12,8 +12,10 @@ if TYPE_CHECKING:
 
 # Columns of a rule that are printed, and levels of a category.
 MOST_PRINTED = 5
-# Columns of a gate that are printed.
-MOST_GATED = 3
+# Columns of a gate that are printed; of gates with many more, these would say little.
+MOST_GATED, MANY_GATED = 3, 20
+# Longest name of a column that has the weights beside it, not after it.
+MOST_NAME = 30
 WIDTH = 79
 
 
@@ -198,18 +200,20 @@ class Rules:
         exactly = "exactly, " if rule.exact else ""
         fit = f"({exactly}fidelity {rule.fidelity:.2f}, {rule.matched:,} of {self.n_rows:,} rows)"
         lines = [head, *_wrapped("where  ", f"{rule.where} {fit}")]
-        for gate in () if rule.exact else rule.path:
-            lines += _wrapped("gate   ", gate.text(MOST_GATED))
+        for text in () if rule.exact else _gates(rule.path):
+            lines += _wrapped("gate   ", text)
         about = ", ".join(
             f"{name} {quantity(value, 3)}".strip() for name, value in rule.typical.items()
         )
         lines += _wrapped("says   ", f"{about} on average, and for each unit or category")
         width = max((len(name) for name, _ in rule.says()), default=0)
         for name, told in rule.says():
-            lines += _wrapped(f"       {name:<{min(width, 30)}}  ", told)
+            if width <= MOST_NAME:
+                lines += _wrapped(f"       {name:<{width}}  ", told)
+            else:
+                lines += _wrapped("       ", f"{name}  {told}", deeper=2)
         more = len(rule.columns()) - MOST_PRINTED
-        rest = [f"         … and {more} {'column' if more == 1 else 'columns'} more"]
-        return "\n".join(lines + (rest if more > 0 else []))
+        return "\n".join(lines + ([f"         … and {more} more"] if more > 0 else []))
 
     def to_plain(self) -> dict[str, Any]:
         """Return plain values for a file."""
@@ -238,8 +242,16 @@ class Rules:
         return made
 
 
-def _wrapped(label: str, text: str) -> list[str]:
-    indent = "  " + " " * len(label)
+def _gates(path: tuple[Gate, ...]) -> list[str]:
+    """Return the gates for readers; many gates of many features in one line."""
+    n_features = len(path[0].features) if path else 0
+    if len(path) > 1 and n_features > MANY_GATED:
+        return [f"{len(path)} splits of the tree, each by {n_features} features (`rule.path`)"]
+    return [gate.text(MOST_GATED) for gate in path]
+
+
+def _wrapped(label: str, text: str, deeper: int = 0) -> list[str]:
+    indent = " " * (2 + len(label) + deeper)
     return textwrap.wrap(
         text, WIDTH, initial_indent=f"  {label}", subsequent_indent=indent, break_on_hyphens=False
     )

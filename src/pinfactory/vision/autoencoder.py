@@ -20,17 +20,11 @@ FILTERS = (16, 16, 4)
 
 
 class Encoder(eqx.Module):
-    """Strided convolutions with leaky ReLU units, each of which halves the image.
+    """Strided convolutions with leaky ReLU units, each of which halves the image."""
 
-    Attributes
-    ----------
-    convolutions
-        One convolution with stride 2 for every number of filters.
-    shape
-        Shape of an image: (height, width) or (height, width, channels).
-    """
-
+    #: One convolution with stride 2 for every number of filters.
     convolutions: tuple[Convolution, ...]
+    #: Shape of an image: (height, width) or (height, width, channels).
     shape: tuple[int, ...] = eqx.field(static=True)
 
     @classmethod

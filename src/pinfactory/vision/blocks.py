@@ -31,29 +31,20 @@ class OneBlock(eqx.Module):
     moments of the convolution's outputs follow from those of the patches of images, by w·μ and
     wᵀΣw. These are stored once. So normalisation is exact for any weights, at all times, without
     any other sample.
-
-    Attributes
-    ----------
-    weight, gain, shift
-        Filters, and the normalisation's own scale and shift.
-    centre
-        Features of an average image. Less these, and scaled to the length √f, features of
-        different characters have products near zero.
-    patch_mean, patch_covariance
-        μ and Σ, of training images; not trained.
-    pool
-        Window of the average pooling, which moves by two pixels.
-    shape
-        Shape of an image: (height, width) or (height, width, channels).
     """
 
+    #: Filters, and the normalisation's own scale and shift.
     weight: Float[Array, "p f"]
     gain: Float[Array, " f"]
     shift: Float[Array, " f"]
+    #: Features of an average image. Less these, and scaled to the length √f, features of different
+    #: characters have products near zero.
     centre: Float[Array, " n"]
+    #: μ and Σ, of training images; not trained.
     patch_mean: Float[Array, " p"]
     patch_covariance: Float[Array, "p p"]
-    pool: int = eqx.field(static=True)
+    pool: int = eqx.field(static=True)  #: window of the average pooling, which moves by two pixels
+    #: Shape of an image: (height, width) or (height, width, channels).
     shape: tuple[int, ...] = eqx.field(static=True)
 
     @classmethod

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from pinfactory.experiments import discover
 from pinfactory.experiments.benchmarks._peers import missing_peers
+from pinfactory.experiments.charts import draw_figure
 from pinfactory.sweep.store import encode
 
 # EBM and APLR take long even on small tables; what is not installed is left out.
@@ -47,6 +48,11 @@ SMALLEST = {
     },
     "omniglot_choices": {"methods": (), "n_experts": 2, "committee_steps": 20, "n_tasks": 50},
     "omniglot_speed": {"seeds": 1, "shots": (1,), "chunks": 1},
+    "omniglot_baselines": {
+        "baselines": ("ProtoNets, four blocks",),
+        "baseline_iter": 2,
+        "n_tasks": 10,
+    },
     "omniglot_ways": {"learners": ("MAML, 5 classes",), "share": 0.001, "n_tasks": 10},
     "other_tables": {"tables": ("two_class_dat",), "methods": ("8 linear experts", "one line")},
     "raw_tables": {"seeds": 1, "tables": ("Hitters",)},
@@ -80,6 +86,7 @@ def test_every_benchmark_is_here():
 
 
 @pytest.mark.slow
+@pytest.mark.optimised
 @pytest.mark.parametrize("name", SMALLEST)
 def test_a_benchmark_runs_from_pieces_to_picture(name):
     module = import_module(f"pinfactory.experiments.benchmarks.{name}")
@@ -98,7 +105,7 @@ def test_a_benchmark_runs_from_pieces_to_picture(name):
     names = [measure.name for measure in measures]
     assert len(set(names)) == len(names)
     assert all(np.isfinite(measure.ours) for measure in measures)
-    assert isinstance(module.draw(results), Figure)
+    assert isinstance(draw_figure(module, results), Figure)
 
 
 def test_peers_that_are_not_installed_are_named_with_the_command(monkeypatch):

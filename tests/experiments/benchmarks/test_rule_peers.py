@@ -6,8 +6,7 @@ from scipy import stats
 
 from pinfactory import SpecialistRegressor
 from pinfactory.experiments.benchmarks import rule_peers
-from pinfactory.experiments.benchmarks._aplr import Aplr
-from pinfactory.experiments.benchmarks._peers import cubist, held_out_likelihood, linear_tree
+from pinfactory.experiments.benchmarks._peers import Aplr, cubist, held_out_likelihood, linear_tree
 
 
 def bent_line():

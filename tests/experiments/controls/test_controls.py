@@ -1,5 +1,7 @@
 """Controls are what they are called: mixtures that learn, a balanced load, as many weights."""
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import numpy as np
@@ -13,6 +15,11 @@ from pinfactory.experiments.controls import (
     GradientMixture,
     gradient_mixtures,
 )
+from pinfactory.experiments.controls.agents import agent_control, n_agent_parameters
+from pinfactory.experiments.controls.curves import InformedNetwork, curve_control
+from pinfactory.experiments.controls.sizes import n_parameters
+from pinfactory.meta import MetaSpecialistRegressor
+from pinfactory.meta.tasks import Sinusoids
 
 KINDS = [GradientMixture, EMMixture]
 
@@ -124,3 +131,49 @@ def test_standardised_targets_are_told_in_their_own_unit():
     answer = np.column_stack([x, np.ones(600)]) @ line
     expected = stats.norm.logpdf(y, answer, np.std(y - answer)).mean()
     assert model.score_samples(x, y).mean() == pytest.approx(expected, abs=0.01)
+
+
+# A selector of 3 → 32 → 32 → 5, and 5 experts of 3 → 2: mean and deviation of a torque.
+_SELECTOR = 4 * 32 + 33 * 32 + 33 * 5
+
+
+@pytest.mark.parametrize(
+    ("name", "n_weights"),
+    [
+        ("constant experts", _SELECTOR + 5 * 2),
+        ("linear selector", 4 * 5 + 5 * 8),
+        ("without prices", _SELECTOR + 5 * 8),
+        # 3 → w → w → 2 has w² + 7 w + 2, of which 1396 is the first that is not less than 1389.
+        ("dense network", 1396),
+    ],
+)
+def test_controls_of_agents_have_the_parameters_that_they_should(name, n_weights):
+    settings = agent_control(name, "Pendulum-v1", {"n_experts": 5, "capacity": 5})
+    assert n_agent_parameters("Pendulum-v1", settings) == n_weights
+
+
+def test_a_network_that_sees_the_points_of_a_curve_beats_one_answer_to_all():
+    tasks = Sinusoids(shots=10)
+    network = InformedNetwork(3000, 300, 64, 0).fit(tasks)
+    weights = sum(w.size for w in (*network.network.coefs_, *network.network.intercepts_))
+    assert 3000 <= weights < 3000 + 35  # of one more hidden unit
+    # One answer to all curves has the error E[a²]/2.
+    assert 0.0 < network.mean_error(tasks, 200) < 0.7 * (5.0**3 - 0.1**3) / (3 * 4.9) / 2
+
+
+@pytest.mark.parametrize("rule", ["last_layer", "gradient"])
+def test_a_dense_network_that_adapts_has_the_parameters_of_the_committee(rule, monkeypatch):
+    built = []
+    fit = MetaSpecialistRegressor.fit
+
+    def noted(self, tasks):
+        built.append(fit(self, tasks))
+        return self
+
+    monkeypatch.setattr(MetaSpecialistRegressor, "fit", noted)
+    make = partial(MetaSpecialistRegressor, adaptation=rule, max_iter=1)
+    error = curve_control("dense network", make, 2, Sinusoids(shots=5), 10, None, 0)
+    assert np.isfinite(error)
+    committee, dense = (n_parameters(model.state_.model.experts) for model in built)
+    selector = n_parameters(built[0].state_.model.selector)
+    assert dense == pytest.approx(committee + selector, rel=0.03)

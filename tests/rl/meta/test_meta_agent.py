@@ -271,6 +271,7 @@ def test_settings_are_shown(points: ParameterFamily) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.optimised
 def test_a_budget_of_the_selector_is_met(points: ParameterFamily) -> None:
     agent = MetaSpecialistAgent(points, 2, selector_bits=0.5, **SMALL).learn(300)
     assert agent.information_.selector == pytest.approx(0.5, rel=0.05)

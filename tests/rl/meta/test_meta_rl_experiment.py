@@ -60,15 +60,37 @@ def test_the_figure_shows_all_parts(results: dict[str, Any]) -> None:
     figure.canvas.draw()
 
 
+def test_controls_stand_beside_the_experts_they_control(results: dict[str, Any]) -> None:
+    for seed, level in enumerate((3000.0, 5000.0)):
+        results[f"control: dense network, seed {seed}"] = {
+            "control": "dense network",
+            "n_experts": 4,
+            "n_parameters": 9000,
+            "returns": {"T": level, "T′": level / 2, "T′ after": level},
+        }
+    found = {measure.name: measure for measure in meta_rl.measures(results)}
+    assert found["return on T, control: dense network"].ours == 4000.0
+    assert found["return on T, 4 experts"].ours == 8000.0
+    assert found["parameters, control: dense network"].ours == 9000.0
+    axes = meta_rl.draw(results).get_axes()
+    assert len(axes) == 9
+    labels = [text.get_text() for text in axes[-1].get_yticklabels()]
+    assert labels == ["ours, 4 experts", "dense network"]
+    pieces = meta_rl.pieces(meta_rl.Settings.paper(seeds=1))
+    for name in ("without prices", "dense network"):
+        assert pieces[f"control: {name}, seed 0"].args[1] == 8
+
+
 @pytest.mark.slow
 def test_a_small_training_gives_plain_data() -> None:
     settings = meta_rl.Settings.quick(
         n_experts=(1, 2), iterations=5, updates=5, n_tasks=8, n_steps=16, n_judged=8, max_steps=20,
-        model_iterations=1, baselines=("MAML", "GrBAL"),
+        model_iterations=1, baselines=("MAML", "GrBAL"), controls=("dense network",),
     )  # fmt: skip
     results = {name: piece() for name, piece in meta_rl.pieces(settings).items()}
     assert list(results) == [
         "1 experts, seed 0", "2 experts, seed 0", "MAML, seed 0", "GrBAL, seed 0",
+        "control: dense network, seed 0",
     ]  # fmt: skip
     again = json.loads(json.dumps(results))
     assert all(np.isfinite(measure.ours) for measure in meta_rl.measures(again))

@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Float64, Int
 
+from pinfactory.core.compiling import even_batch
+
 from ._ascent import Ascent, Problem, State, ascend, leap, measure
 
 # exp(−600) is far enough above the smallest double for products and quotients of such weights.
@@ -211,7 +213,7 @@ def solve(
             *jax.device_put((table, weights, betas.reshape(-1, 2), first, tolerances)),
             jnp.asarray(max_iterations),
             log_space=log_space,
-            batch_size=_batch_size(math.prod(grid), _BATCH_NUMBERS // numbers),
+            batch_size=even_batch(math.prod(grid), _BATCH_NUMBERS // numbers),
         )
     return Solution(
         **{name: np.asarray(v).reshape(grid + v.shape[1:]) for name, v in measured.items()},
@@ -220,11 +222,6 @@ def solve(
         beta_selector=betas[..., 0],
         beta_expert=betas[..., 1],
     )
-
-
-def _batch_size(n_points: int, largest: int) -> int:
-    """Return the largest divisor in reach: a remainder would be compiled as a second program."""
-    return max(size for size in range(1, max(largest, 1) + 1) if n_points % size == 0)
 
 
 def at_least_one(**numbers: int) -> None:

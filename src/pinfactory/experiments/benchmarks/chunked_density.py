@@ -11,11 +11,9 @@ from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from pinfactory.experiments.experiment import Measure, Presets, Results
 
-from ._charts import draw_measures
 from ._processes import in_new_process
 
 TITLE = "A mixture fitted from Parquet files"
@@ -99,8 +97,3 @@ def measures(results: Results) -> list[Measure]:
     gaps = [abs(run["Parquet"]["bound"] - run["array"]["bound"]) for run in runs]
     name = "difference of the objective in nats for each row"
     return [*found, Measure.over(name, gaps, target=1e-4, higher_is_better=False)]
-
-
-def draw(results: Results) -> Figure:
-    """Draw times, memory and the difference."""
-    return draw_measures(measures(results))

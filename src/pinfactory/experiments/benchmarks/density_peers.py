@@ -10,9 +10,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from sklearn.model_selection import KFold
 
+from pinfactory.experiments.charts import draw_measures
 from pinfactory.experiments.experiment import Measure, Presets, Results, without
 
-from ._charts import draw_measures
 from ._densities import MODELS, OURS, SETS
 
 TITLE = "Density estimation beside its peers"

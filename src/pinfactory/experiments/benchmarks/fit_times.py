@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from pinfactory import SpecialistRegressor
 from pinfactory.experiments.experiment import Measure, Presets, Results
 
-from ._charts import draw_measures
 from ._processes import in_new_process, run_as_user
 
 TITLE = "Time of a fit, and of a first answer"
@@ -25,6 +23,7 @@ first one compiles and is measured apart, the later ones count. A million rows a
 passes. A first answer is a new process that imports the library, fits a classifier to the irises at
 default settings and predicts: without a cache of compiled programs, and once more with it.
 """
+DRAWN = ("fit", "first answer", "compilation")
 ALONE = True
 
 
@@ -121,8 +120,3 @@ def measures(results: Results) -> list[Measure]:
     for kind, piece in fits.items():
         add(f"compilation, {kind}", [piece["first"] - float(np.mean(piece["seconds"]))])
     return rows + [Measure(f"experts in use, {k}", p["experts in use"]) for k, p in fits.items()]
-
-
-def draw(results: Results) -> Figure:
-    """Draw the seconds."""
-    return draw_measures([m for m in measures(results) if m.unit == "s"])

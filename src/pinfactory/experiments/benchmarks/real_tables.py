@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -15,10 +15,12 @@ from pinfactory.experiments.experiment import Measure, Results
 from pinfactory.experiments.style import GREY, PALETTE, new_figure, tidy
 
 from ._peers import (
-    installed,
+    Comparison,
+    by_table,
     judge,
     lightgbm,
     linear_tree,
+    mean_leads,
     missing_peers,
     one_line,
     over_splits,
@@ -54,25 +56,18 @@ def skipped() -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Splits, tables and methods."""
+class Settings(Comparison):
+    """All tables and methods."""
 
-    seeds: int = 5
     tables: tuple[str, ...] = tuple(TABLES)
     methods: tuple[str, ...] = METHODS
 
-    @classmethod
-    def quick(cls, **changes: Any) -> "Settings":
-        """Return two splits of a few tables, without the slowest method."""
-        tables = ("Hitters", "mlc_churn", "OJ", "HousePrices")
-        methods = tuple(name for name in installed(METHODS) if name != "16 mlp experts")
-        chosen: dict[str, Any] = {"seeds": 2, "tables": tables, "methods": methods}
-        return cls(**chosen | changes)
-
-    @classmethod
-    def paper(cls, **changes: Any) -> "Settings":
-        """Return five splits of all tables."""
-        return cls(**{"methods": installed(METHODS)} | changes)
+    # A few tables, without the slowest method.
+    QUICK: ClassVar[Mapping[str, Any]] = {
+        "seeds": 2,
+        "tables": ("Hitters", "mlc_churn", "OJ", "HousePrices"),
+        "methods": tuple(name for name in METHODS if name != "16 mlp experts"),
+    }
 
 
 def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:
@@ -83,7 +78,7 @@ def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:
     }
 
 
-def comparisons(settings: Settings) -> dict[str, Callable[[], Any]]:
+def comparisons(settings: Comparison) -> dict[str, Callable[[], Any]]:
     """Return one piece for every table, method and split."""
     return {
         f"{table}, {method}, split {seed}": partial(_run, table, method, seed)
@@ -135,20 +130,12 @@ def measures(results: Results) -> list[Measure]:
     return _promises(results) + over_splits(results, quantities, "table", "method")
 
 
-def _values(results: Results, quantity: str) -> dict[str, dict[str, list[float]]]:
-    """Return the values of all splits by table and method."""
-    found: dict[str, dict[str, list[float]]] = {}
-    for piece in results.values():
-        if quantity in piece:
-            methods = found.setdefault(piece["table"], {})
-            methods.setdefault(piece["method"], []).append(piece[quantity])
-    return found
-
-
 def _promises(results: Results) -> list[Measure]:
     few, many, mlp = list(COMMITTEES)[:3]
     line, tree = _PEERS
     close = partial(_share, results, "score", margin=-0.01)
+    scored = _share(results, "score", few, line, margin=-0.005)
+    likely = _share(results, "log-likelihood", few, line, margin=-0.01)
     ahead = partial(_share, results, "log-likelihood", margin=0.0)
     found = [
         ("score within 0.01 of LightGBM", many, close(many, "LightGBM"), 2 / 3),
@@ -156,22 +143,10 @@ def _promises(results: Results) -> list[Measure]:
         ("log-likelihood ahead of LightGBM", many, ahead(many, "LightGBM"), 0.5),
         ("log-likelihood ahead of LightGBM", mlp, ahead(mlp, "LightGBM"), 0.5),
         ("log-likelihood ahead of a linear tree", few, ahead(few, tree), 0.9),
-        (
-            "score no more than 0.005 behind one line",
-            few,
-            _share(results, "score", few, line, margin=-0.005),
-            1.0,
-        ),
-        (
-            "log-likelihood no more than 0.01 behind one line",
-            few,
-            _share(results, "log-likelihood", few, line, margin=-0.01),
-            1.0,
-        ),
+        ("score no more than 0.005 behind one line", few, scored, 1.0),
+        ("log-likelihood no more than 0.01 behind one line", few, likely, 1.0),
+        ("more than 3 in use where a linear tree is ahead of one line", few, _busy(results), 1.0),
     ]
-    found.append(
-        ("more than 3 in use where a linear tree is ahead of one line", few, _busy(results), 1.0)
-    )
     rows = [
         Measure(f"share of tables, {name}, {who}", value, target=target)
         for name, who, value, target in found
@@ -192,17 +167,13 @@ def _share(
     results: Results, quantity: str, mine: str, other: str, *, margin: float
 ) -> float | None:
     """Return on which share of tables one method exceeds another by a margin, in the mean."""
-    both = [
-        np.mean(methods[mine]) - np.mean(methods[other])
-        for methods in _values(results, quantity).values()
-        if mine in methods and other in methods
-    ]
-    return float(np.mean([gain >= margin for gain in both])) if both else None
+    leads = mean_leads(results, quantity, mine, other)
+    return float(np.mean(leads >= margin)) if leads.size else None
 
 
 def _busy(results: Results) -> float | None:
     """Return on which share of tables, of those that need a division, experts divide the labour."""
-    in_use, scores = _values(results, "experts in use"), _values(results, "score")
+    in_use, scores = by_table(results, "experts in use"), by_table(results, "score")
     (few, *_), (line, tree) = COMMITTEES, _PEERS
     busy = [
         np.mean(in_use[table][few]) > 3
@@ -222,7 +193,7 @@ def draw(results: Results) -> Figure:
     figure = new_figure(14.0, 1.9 + 0.34 * len(tables))
     panels = figure.subplots(1, 2, sharey=True)
     for axes, quantity in zip(panels, ("score", "log-likelihood"), strict=True):
-        _draw_lead(axes, _values(results, quantity), [m for m in methods if m != other], other)
+        _draw_lead(axes, by_table(results, quantity), [m for m in methods if m != other], other)
         axes.set_title(f"{quantity}, ahead of {other}", fontsize=11)
     panels[0].set_yticks(range(len(tables)), tables)
     panels[0].invert_yaxis()

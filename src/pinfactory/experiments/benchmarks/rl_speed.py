@@ -8,14 +8,11 @@ from typing import Any, ClassVar
 
 import jax
 import numpy as np
-from matplotlib.figure import Figure
 
 from pinfactory.experiments.balancing import ID, play, play_original
 from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.figures.rl_balance import LEARNING, SOLVED
 from pinfactory.rl import SpecialistAgent
-
-from ._charts import draw_measures
 
 TITLE = "Training agents beside Stable-Baselines3"
 ABOUT = """
@@ -25,6 +22,7 @@ race: five linear experts with the settings of the figure, and TRPO of sb3-contr
 settings, learn until a look at many episodes shows a return of 9,340, and are judged by as many
 others; compilation counts, the looks do not. At last the agent plays the same starts in MuJoCo.
 """
+LOG_SCALE = ("steps per second",)
 REQUIRES = ("gymnasium", "mujoco", "stable_baselines3", "sb3_contrib")
 ALONE = True
 
@@ -154,8 +152,3 @@ def measures(results: Results) -> list[Measure]:
 
 def _ratio(race: Mapping[str, Mapping[str, float]]) -> float:
     return race["TRPO"]["seconds"] / race["ours"]["seconds"]
-
-
-def draw(results: Results) -> Figure:
-    """Draw everything."""
-    return draw_measures(measures(results), log=("steps per second",))

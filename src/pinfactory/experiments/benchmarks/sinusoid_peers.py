@@ -5,14 +5,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
-from matplotlib.figure import Figure
-
 from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.style import counted
 from pinfactory.meta import MetaSpecialistRegressor
 from pinfactory.meta.tasks import Sinusoids
-
-from ._charts import draw_measures
 
 TITLE = "Sine curves beside MAML"
 ABOUT = """
@@ -21,6 +17,7 @@ error on the same 4,000 new curves after ten gradient steps, or by their own rul
 inner step of a fixed size, the best of three on a seed of its own; so has "one step" of one expert
 with learned sizes, the fairest form of it.
 """
+LOG_SCALE = ("mean squared error",)
 
 _TASKS, _STEPS_AFTER, _TUNING_SEED = 4000, 10, 100
 _NETWORKS = {"one hidden layer": (40,), "two hidden layers": (40, 40)}
@@ -99,8 +96,3 @@ def measures(results: Results) -> list[Measure]:
         for name, piece in results.items()
     ]
     return errors + bits
-
-
-def draw(results: Results) -> Figure:
-    """Draw errors and bits."""
-    return draw_measures(measures(results), log=("mean squared error",))

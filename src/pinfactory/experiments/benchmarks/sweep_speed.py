@@ -10,14 +10,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
-from matplotlib.figure import Figure
 from sklearn.datasets import make_circles
 
 from pinfactory.core.compiling import CACHE_VARIABLE
 from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.sweep import SweepResult, sweep
 
-from ._charts import draw_measures
 from ._processes import in_new_process, inherited
 
 TITLE = "Sweeps on one worker and on two"
@@ -197,8 +195,3 @@ def measures(results: Results) -> list[Measure]:
         )
         rows.append(row)
     return rows
-
-
-def draw(results: Results) -> Figure:
-    """Draw gains and costs."""
-    return draw_measures(measures(results))

@@ -8,13 +8,10 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from matplotlib.figure import Figure
 
 from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.figures import rl_swing_up
 from pinfactory.rl import envs
-
-from ._charts import draw_measures
 
 TITLE = "Controls of the swing-ups"
 ABOUT = """
@@ -108,8 +105,3 @@ def measures(results: Results) -> list[Measure]:
         ):
             rows.append(Measure.over(f"{name}, {kind}", [piece[key] for piece in mine]))
     return rows
-
-
-def draw(results: Results) -> Figure:
-    """Draw everything."""
-    return draw_measures(measures(results))

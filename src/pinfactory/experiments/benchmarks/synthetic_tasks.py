@@ -5,14 +5,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
-from matplotlib.figure import Figure
-
 from pinfactory import SpecialistClassifier
 from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.style import counted
 from pinfactory.experiments.synthetic_data import COMMITTEE, TASKS, classification
-
-from ._charts import draw_measures
 
 TITLE = "The paper's tasks with default settings"
 ABOUT = """
@@ -81,8 +77,3 @@ def measures(results: Results) -> list[Measure]:
                         )
                     )
     return rows
-
-
-def draw(results: Results) -> Figure:
-    """Draw accuracies and bits."""
-    return draw_measures(measures(results))

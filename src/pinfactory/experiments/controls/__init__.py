@@ -3,7 +3,8 @@
 Committees in which one of the two stages can do less or more, and models without prices: a softmax
 mixture of linear experts by Adam, with the network of the paper's selector; the same with the
 load-balancing loss of switch transformers; a hierarchical mixture of linear experts by EM; and one
-dense network with as many parameters as the softmax mixture, trained the same way.
+dense network with as many parameters as the softmax mixture, trained the same way. Controls of
+agents and of curves have modules of their own, so that no other figure depends on their learners.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,6 +13,7 @@ from typing import Any
 
 from pinfactory import SpecialistClassifier, SpecialistRegressor
 
+from .densities import DENSITY_CONTROLS, fit_density_control
 from .em_mixture import EMMixture
 from .gradient_mixtures import DenseNetwork, GradientMixture
 
@@ -43,4 +45,13 @@ def split_controls(results: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str
     return {name: piece for name, piece in results.items() if name not in controls}, controls
 
 
-__all__ = ["CONTROLS", "DenseNetwork", "EMMixture", "GradientMixture", "control", "split_controls"]
+__all__ = [
+    "CONTROLS",
+    "DENSITY_CONTROLS",
+    "DenseNetwork",
+    "EMMixture",
+    "GradientMixture",
+    "control",
+    "fit_density_control",
+    "split_controls",
+]

@@ -51,7 +51,7 @@ class EMMixture(Mixture):
             [np.linalg.solve((x.T * h) @ x + penalty, (x.T * h) @ target) for h in responsibility.T]
         )
         squares = np.sum(responsibility * (target[:, None] - x @ self.experts_.T) ** 2, axis=0)
-        # As if one more row of deviation 1 were everybody's.
+        # As if every expert had one more row of deviation 1.
         variance = (1.0 + squares) / (1.0 + responsibility.sum(axis=0))
         self.deviations_ = np.maximum(np.sqrt(variance), LEAST_DEVIATION)
 

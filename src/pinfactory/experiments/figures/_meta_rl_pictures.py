@@ -5,21 +5,32 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 
 from pinfactory.experiments.experiment import Results
-from pinfactory.experiments.style import GREY, PALETTE, headline, new_figure, over_seeds, tidy
+from pinfactory.experiments.style import (
+    GREY,
+    PALETTE,
+    counted,
+    headline,
+    new_figure,
+    over_seeds,
+    tidy,
+)
 from pinfactory.rl.meta.display import draw_shares
+
+from ._pictures import draw_scores
 
 # Parameters of tasks whose experts are shown.
 SHOWN = ("control_sign", "gravity", "gear")
 
 
-def draw_agents(results: Results) -> Figure:
-    """Draw learning curves, returns, information, and who takes which tasks."""
-    figure = new_figure(15.0, 9.0)
-    halves = figure.add_gridspec(2, 1, height_ratios=(1.35, 1.0))
-    top, bottom = figure.add_subfigure(halves[0]), figure.add_subfigure(halves[1])
+def draw_agents(results: Results, controls: Mapping[str, list[Mapping[str, Any]]]) -> Figure:
+    """Draw learning curves, returns, information, who takes which tasks, and controls."""
+    heights = [5.2, 3.8] + [3.0] * bool(controls)
+    figure = new_figure(15.0, sum(heights))
+    parts = figure.add_gridspec(len(heights), 1, height_ratios=heights)
+    top, bottom = figure.add_subfigure(parts[0]), figure.add_subfigure(parts[1])
     curves, returns, bits = top.subplots(1, 3, width_ratios=(1.0, 1.25, 0.9))
     agents = agents_of(results)
     colours = dict(zip(agents, PALETTE, strict=False))
@@ -36,11 +47,32 @@ def draw_agents(results: Results) -> Figure:
             axes.set_ylabel("p(expert | parameter)", color=GREY)
     if shown["n_experts"] <= 8:
         axes.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    if controls:
+        _draw_controls(figure.add_subfigure(parts[2]), agents, controls)
     bottom.suptitle(
         f"Who takes which tasks, with {shown['n_experts']} experts (first seed)",
         x=0.01, ha="left", fontsize=13, fontweight="bold",
     )  # fmt: skip
     return figure
+
+
+def _draw_controls(
+    figure: SubFigure,
+    agents: Mapping[int, list[Mapping[str, Any]]],
+    controls: Mapping[str, list[Mapping[str, Any]]],
+) -> None:
+    """Draw the return of several experts beside that of their controls."""
+    n = next(iter(controls.values()))[0]["n_experts"]
+    ours = f"ours, {counted(n, 'expert')}"
+    ways = {"T": "T", "T′": "T′", "T′ after": "T′, updated"}
+    for axes, (where, title) in zip(figure.subplots(1, 3), ways.items(), strict=True):
+        scores = {
+            name: [run["returns"][where] for run in runs]
+            for name, runs in {ours: agents[n], **controls}.items()
+        }
+        draw_scores(axes, ours, scores, ".0f")
+        axes.set_xlabel("return of an episode")
+        headline(axes, f"Controls on {title}")
 
 
 def _draw_curves(
@@ -130,6 +162,11 @@ def agents_of(results: Results) -> dict[int, list[Mapping[str, Any]]]:
 def baselines_of(results: Results) -> dict[str, list[Mapping[str, Any]]]:
     """Return the trainings of baselines by name."""
     return _grouped(results, "baseline")
+
+
+def controls_of(results: Results) -> dict[str, list[Mapping[str, Any]]]:
+    """Return the trainings of controls by name."""
+    return _grouped(results, "control")
 
 
 def _grouped(results: Results, key: str) -> dict[Any, list[Mapping[str, Any]]]:

@@ -45,14 +45,16 @@ def partition_image(responsibilities: np.ndarray) -> np.ndarray:
     return np.clip(responsibilities @ palette, 0.0, 1.0)
 
 
-def draw_scores(axes: Axes, ours: str, scores: Mapping[str, Sequence[float]]) -> None:
+def draw_scores(
+    axes: Axes, ours: str, scores: Mapping[str, Sequence[float]], form: str = ".3f"
+) -> None:
     """Draw the mean score of several models and its deviation over seeds; ours in colour."""
     for place, (name, values) in enumerate(scores.items()):
         colour = PALETTE[2] if name == ours else GREY
         mean, spread = float(np.mean(values)), float(np.std(values))
         axes.errorbar(mean, place, xerr=spread, fmt="o", color=colour, capsize=2.0)
         axes.annotate(
-            f"{mean:.3f}",
+            f"{mean:{form}}",
             (mean, place),
             (0, 5),
             textcoords="offset points",

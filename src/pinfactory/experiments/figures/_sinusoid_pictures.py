@@ -7,11 +7,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
+from pinfactory.experiments.controls import split_controls
 from pinfactory.experiments.experiment import Results
 from pinfactory.experiments.methods import LITERAL, by_method
 from pinfactory.experiments.style import GREY, INK, PALETTE, counted, headline, new_figure, tidy
 
-from ._pictures import partition_image
+from ._pictures import draw_scores, partition_image
 
 RULES = {"none": "no adaptation", "gradient": "10 gradient steps", "last_layer": "last layer"}
 MAML = {"MAML, one hidden layer": (40,), "MAML, two hidden layers": (40, 40)}
@@ -24,17 +25,20 @@ def pieces_of(results: Results, rule: str, shots: int) -> list[dict[str, Any]]:
 
 
 def draw(results: Results) -> Figure:
-    """Draw errors by number of experts, rate and utility, partitions and curves of every K."""
+    """Draw errors by number of experts, rate, controls, partitions and curves of every K."""
+    results, controls = split_controls(results)
     found = by_method(results)
     # Partitions and curves are ours, if there are any.
     results = next(iter(found.values()))
     all_shots = sorted({p["shots"] for p in results.values() if "shots" in p})
     rule = "none" if any(p.get("rule") == "none" for p in results.values()) else "gradient"
-    figure = new_figure(13.0, 4.2 + 6.0 * len(all_shots))
-    heights = (4.2, *(3.0 for _ in all_shots for _ in range(2)))
+    heights = [4.2] + [3.0] * bool(controls) + [3.0] * (2 * len(all_shots))
+    figure = new_figure(13.0, sum(heights))
     top, *rows = cast(
         Sequence[SubFigure], figure.subfigures(len(heights), 1, height_ratios=heights)
     )
+    if controls:
+        _draw_controls(rows.pop(0), results, list(controls.values()))
     panels = top.subplots(1, len(all_shots) + 1)
     for axes, shots in zip(panels, all_shots, strict=False):
         _draw_errors(axes, results, shots, found.get(LITERAL, {}))
@@ -46,6 +50,19 @@ def draw(results: Results) -> Figure:
     for part, shots in zip(curves, all_shots, strict=True):
         _draw_row(part, pieces_of(results, rule, shots), _draw_curves)
     return figure
+
+
+def _draw_controls(part: SubFigure, results: Results, controls: Sequence[Any]) -> None:
+    """Draw the error of the most experts with every rule beside that of its controls."""
+    rules = list(dict.fromkeys(piece["rule"] for piece in controls))
+    for axes, rule in zip(part.subplots(1, len(rules), squeeze=False)[0], rules, strict=True):
+        mine = [piece for piece in controls if piece["rule"] == rule]
+        ours = pieces_of(results, rule, mine[0]["shots"])[-1]
+        label = f"ours, {counted(ours['n_experts'], 'expert')}"
+        scores = {label: ours["error"]} | {piece["control"]: piece["error"] for piece in mine}
+        draw_scores(axes, label, scores, ".3g")
+        axes.set_xlabel("mean squared error")
+        headline(axes, f"Controls, {RULES[rule]}", f"K = {ours['shots']}")
 
 
 def _draw_row(

@@ -71,7 +71,7 @@ def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
     cells = [(task, n) for n in settings.n_experts for task in settings.tasks]
     ours, literal = (
         {f"{task}, {counted(n, 'expert')}": partial(_fit, own, task, n, make) for task, n in cells}
-        for make in (_ours, _literal)
+        for make in (partial(_ours, own), paper_classifier)
     )
     most = max(settings.n_experts)
     controls = {
@@ -82,7 +82,7 @@ def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
     return choose_pieces(settings.method, ours | controls, literal)
 
 
-def _ours(settings: Settings, n_experts: int, seed: int) -> SpecialistClassifier:
+def _ours(settings: Settings, n_experts: int, *, random_state: int) -> SpecialistClassifier:
     return SpecialistClassifier(
         n_experts,
         beta_selector=settings.beta_selector,
@@ -91,13 +91,9 @@ def _ours(settings: Settings, n_experts: int, seed: int) -> SpecialistClassifier
         batch_size=settings.batch_size,
         max_iter=settings.max_iter,
         n_init=settings.n_init,
-        random_state=seed,
+        random_state=random_state,
         **COMMITTEE,
     )
-
-
-def _literal(settings: Settings, n_experts: int, seed: int) -> SpecialistClassifier:
-    return paper_classifier(n_experts, random_state=seed)
 
 
 def _fit(
@@ -106,7 +102,8 @@ def _fit(
     """Fit a committee for every seed; keep the answers of a middling one for the picture."""
     splits = [classification(task, settings.n_samples, seed) for seed in range(settings.seeds)]
     committees = [
-        make(settings, n_experts, seed).fit(split.X, split.y) for seed, split in enumerate(splits)
+        make(n_experts, random_state=seed).fit(split.X, split.y)
+        for seed, split in enumerate(splits)
     ]
     pairs = list(zip(committees, splits, strict=True))
     accuracy = [committee.score(split.X_test, split.y_test) for committee, split in pairs]

@@ -6,16 +6,23 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 from scipy.special import logsumexp
 from scipy.stats import gaussian_kde, multivariate_normal
 
 from pinfactory import SpecialistMixture
+from pinfactory.experiments.controls import (
+    DENSITY_CONTROLS,
+    fit_density_control,
+    split_controls,
+)
 from pinfactory.experiments.experiment import Measure, Presets, Results, without
-from pinfactory.experiments.methods import Method, choose_pieces, compare_methods
+from pinfactory.experiments.methods import Method, by_method, choose_pieces, compare_methods
 from pinfactory.experiments.style import GREY, INK, counted, headline, new_figure
 from pinfactory.experiments.synthetic_data import CORNERS, VARIANCE, four_gaussians, mesh
 from pinfactory.paper import mixture as paper_mixture
+
+from ._pictures import draw_scores
 
 TITLE = "Density estimation with Gaussian experts"
 PLACE = "Section 4.2, Figure 5"
@@ -29,6 +36,10 @@ the paper, but not because of β₁ = 20: we find the partition with β₁ = 1, 
 more than they bring, and then harden it. J itself, at β₁ = 20, is higher with eight experts in use
 than with four ("without merging" below). The paper's method to the letter (`--method both`)
 leaves experts unused because it never finds work for them, and is far from the true density.
+Controls show what else could explain the likelihood, with as many components as the largest number
+of experts: one Gaussian, scikit-learn's mixtures, Gaussians of the clusters of k-means, kernels
+whose width is chosen by cross-validation, ours without prices (β → ∞, no expert merged), and ours
+with β₁ = 1, the library's default.
 """
 
 _REACH, _HELD_OUT = 2.6, 50_000
@@ -43,6 +54,7 @@ class Settings(Presets):
     seeds: int = 10
     n_samples: int = 1000
     n_experts: tuple[int, ...] = (1, 2, 4, 8)
+    controls: tuple[str, ...] = DENSITY_CONTROLS
     beta_selector: float = 20.0
     beta_expert: float = 1.0
     resolution: int = 100
@@ -52,13 +64,17 @@ class Settings(Presets):
 
 
 def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
-    """Return one piece for every number of experts, and one for the kernels."""
-    own = without(settings, "method", "n_experts")
+    """Return one piece for every number of experts, for the kernels and for every control."""
+    own = without(settings, "method", "n_experts", "controls")
     ours, literal = (
         {counted(n, "expert"): partial(_experts_of, own, n, make) for n in settings.n_experts}
         for make in (_ours, _literal)
     )
-    return choose_pieces(settings.method, ours | {KDE: partial(_kernels, own)}, literal)
+    most = max(settings.n_experts)
+    others = {KDE: partial(_kernels, own)} | {
+        f"control: {name}": partial(_control, own, most, name) for name in settings.controls
+    }
+    return choose_pieces(settings.method, ours | others, literal)
 
 
 def _ours(settings: Settings, n_experts: int, seed: int, **more: Any) -> SpecialistMixture:
@@ -107,16 +123,30 @@ def _kernels(settings: Settings) -> dict[str, Any]:
     return _judged(settings, [lambda X, kde=kde: kde.logpdf(X.T) for kde in estimates], n=5000)
 
 
+def _control(settings: Settings, n_experts: int, name: str) -> dict[str, Any]:
+    densities = [
+        fit_density_control(name, n_experts, seed, four_gaussians(settings.n_samples, seed))
+        for seed in range(settings.seeds)
+    ]
+    # Kernels take long for many samples.
+    n = 5000 if name.startswith(KDE) else _HELD_OUT
+    return {"control": name, "n_experts": n_experts, "loss": _losses(densities, n)}
+
+
+def _losses(densities: list[Callable[..., Any]], n: int) -> list[float]:
+    """Return how far held-out log-likelihoods, which are negative, are below the truth's."""
+    held_out = four_gaussians(_HELD_OUT, 12345)[:n]
+    truth = np.mean(true_log_density(held_out))
+    return [float(np.mean(density(held_out)) / truth - 1.0) for density in densities]
+
+
 def _judged(
     settings: Settings, densities: list[Callable[..., Any]], n: int = _HELD_OUT
 ) -> dict[str, Any]:
-    """Return the held-out log-likelihoods in parts of the truth's, and the first as a picture."""
-    held_out = four_gaussians(_HELD_OUT, 12345)[:n]
-    truth = np.mean(true_log_density(held_out))
+    """Return the losses in parts of the truth's log-likelihood, and the first as a picture."""
     axis = np.linspace(-_REACH, _REACH, settings.resolution)
     return {
-        # Log-densities are negative here: a loss is how much lower ours is, in parts of the truth.
-        "loss": [float(np.mean(density(held_out)) / truth - 1.0) for density in densities],
+        "loss": _losses(densities, n),
         "image": np.exp(densities[0](mesh([axis, axis]))).round(4),
         "X": four_gaussians(settings.n_samples, 0).round(3),
     }
@@ -132,7 +162,8 @@ def true_log_density(X: np.ndarray) -> np.ndarray:
 def measures(results: Results) -> list[Measure]:
     """Return the loss of log-likelihood, the lead over the kernels, and the experts in use."""
     rows = []
-    for name, piece in results.items():
+    results, controls = split_controls(results)
+    for name, piece in (results | controls).items():
         target = 1.0 if name in ("4 experts", "8 experts") else None
         rows.append(
             Measure.over(
@@ -159,12 +190,30 @@ def measures(results: Results) -> list[Measure]:
 
 
 def draw(results: Results) -> Figure:
-    """Draw every density as an image, with the ellipses of the experts in use."""
-    figure = new_figure(3.3 * len(results), 3.9)
-    panels = figure.subplots(1, len(results))
-    extent = (-_REACH, _REACH, -_REACH, _REACH)
+    """Draw a row of densities for each method, and the controls beneath."""
+    results, controls = split_controls(results)
+    methods = by_method(results)
+    n_columns = max(map(len, methods.values()))
+    heights = [4.1] * len(methods) + [3.6] * bool(controls)
+    figure = new_figure(3.3 * n_columns, sum(heights))
+    rows = figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
     top = max(np.max(piece["image"]) for piece in results.values())
-    for axes, (name, piece) in zip(panels, results.items(), strict=True):
+    for row, (method, found) in zip(rows, methods.items(), strict=False):
+        if len(methods) > 1:
+            row.suptitle(method.removeprefix(", ") or "ours", x=0.01, ha="left", fontsize=14.0)
+        _draw_densities(row, found, n_columns, top)
+    if controls:
+        _draw_controls(rows[-1], results, list(controls.values()))
+    return figure
+
+
+def _draw_densities(figure: SubFigure, results: Results, n_columns: int, top: float) -> None:
+    """Draw every density as an image, with the ellipses of the experts in use."""
+    extent = (-_REACH, _REACH, -_REACH, _REACH)
+    panels = figure.subplots(1, n_columns, squeeze=False)[0]
+    for axes in panels[len(results) :]:
+        axes.set_axis_off()
+    for axes, (name, piece) in zip(panels, results.items(), strict=False):
         side = round(len(piece["image"]) ** 0.5)
         image = np.reshape(piece["image"], (side, side))
         axes.imshow(image, extent=extent, origin="lower", cmap="Blues", vmin=0.0, vmax=top)
@@ -179,7 +228,20 @@ def draw(results: Results) -> Figure:
             note += f", {np.mean(piece['effective_experts']):.1f} in use"
         headline(axes, "Gaussian KDE" if name == KDE else name)
         axes.set_xlabel(note, fontsize=10, color=GREY)
-    return figure
+
+
+def _draw_controls(figure: SubFigure, results: Results, controls: list[Any]) -> None:
+    """Draw the loss of the largest mixture beside that of its controls, the smallest first."""
+    name = counted(controls[0]["n_experts"], "expert")
+    losses = {f"ours, {name}": results[name]["loss"]}
+    losses |= {piece["control"]: piece["loss"] for piece in controls}
+    percent = {label: [100 * part for part in loss] for label, loss in losses.items()}
+    axes = figure.subplots()
+    ordered = dict(sorted(percent.items(), key=lambda item: np.mean(item[1])))
+    draw_scores(axes, f"ours, {name}", ordered)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.set_xlabel(f"held-out log-likelihood below the truth's in %, at most {name}")
 
 
 def _ellipse(mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:

@@ -11,9 +11,13 @@ from matplotlib.figure import Figure
 from pinfactory import paper
 from pinfactory.baselines.rl_gradient import MAMLPolicy, ProMP
 from pinfactory.baselines.rl_model import GrBAL
+from pinfactory.experiments.controls import split_controls
+from pinfactory.experiments.controls.agents import META_AGENT_CONTROLS, meta_agent_control
+from pinfactory.experiments.controls.sizes import n_parameters
 from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.methods import Method, by_method, choose_pieces, compare_methods
 from pinfactory.rl.meta import (
+    MetaEvaluation,
     MetaSpecialistAgent,
     ParameterFamily,
     double_pendulum_new_tasks,
@@ -21,7 +25,14 @@ from pinfactory.rl.meta import (
 )
 from pinfactory.rl.meta.display import task_shares
 
-from ._meta_rl_pictures import SHOWN, agents_of, baselines_of, draw_agents, mean_of
+from ._meta_rl_pictures import (
+    SHOWN,
+    agents_of,
+    baselines_of,
+    controls_of,
+    draw_agents,
+    mean_of,
+)
 
 TITLE = "The right controller for a body never met before"
 PLACE = "Section 6.3, Figure 10"
@@ -36,6 +47,8 @@ environment steps, GrBAL, whose planning takes long, fewer. Their small square i
 any adaptation, their large one that after one gradient step (GrBAL: adapting at every step). In the
 paper's setting an episode has 1,000 steps and a return of about 9,400 at best. With `--method both`
 Algorithm 2 as printed (`pinfactory.paper.meta_agent`, as many steps) stands beside it in the table.
+Controls are eight experts without prices (β → ∞), and one network with as many parameters as these
+experts and their selector together.
 """
 
 BASELINES: dict[str, Any] = {"MAML": MAMLPolicy, "ProMP": ProMP, "GrBAL": GrBAL}
@@ -74,6 +87,7 @@ class Settings(Presets):
     n_judged: int = 512
     max_steps: int = 1000
     baselines: tuple[str, ...] = ("MAML", "ProMP", "GrBAL")
+    controls: tuple[str, ...] = META_AGENT_CONTROLS
 
     # Few experts, little training and no baselines.
     QUICK: ClassVar[Mapping[str, Any]] = {
@@ -84,6 +98,7 @@ class Settings(Presets):
         "n_tasks": 32,
         "max_steps": 500,
         "baselines": (),
+        "controls": ("without prices",),
     }
 
     @property
@@ -94,7 +109,7 @@ class Settings(Presets):
 
 def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
     """Return one piece for each training."""
-    own = without(settings, "method", "seeds", "baselines")
+    own = without(settings, "method", "seeds", "baselines", "controls")
     ours, theirs = (
         {
             f"{n} experts, seed {seed}": partial(_agent, own, n, seed, literal)
@@ -108,12 +123,22 @@ def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
         for seed in range(settings.seeds)
         for name in settings.baselines
     }
-    return choose_pieces(settings.method, ours | baselines, theirs)
+    controls = {
+        f"control: {name}, seed {seed}": partial(_control, own, _most(settings), name, seed)
+        for seed in range(settings.seeds)
+        for name in settings.controls
+    }
+    return choose_pieces(settings.method, ours | baselines | controls, theirs)
+
+
+def _most(settings: Settings) -> int:
+    """Return how many experts controls stand beside."""
+    return 8 if 8 in settings.n_experts else max(settings.n_experts)
 
 
 def _agent(settings: Settings, n_experts: int, seed: int, literal: bool) -> dict[str, Any]:
     """Train our agent or the paper's; judge it on T, and on T′ before and after more updates."""
-    old, new = settings.families
+    old, _ = settings.families
     shared: dict[str, Any] = {"n_tasks": settings.n_tasks, "seed": seed}
     if literal:  # it plays whole episodes, and takes as many steps in all
         agent = paper.meta_agent(old, n_experts, n_steps=settings.max_steps, **shared)
@@ -121,14 +146,7 @@ def _agent(settings: Settings, n_experts: int, seed: int, literal: bool) -> dict
     else:
         shared |= {"n_steps": settings.n_steps, "capacity": max(settings.n_experts)}
         agent, iterations = MetaSpecialistAgent(old, n_experts, **shared), settings.iterations
-    agent.learn(iterations, report_every=max(1, min(20, iterations // 5)))
-    judged = {
-        "T": agent.evaluate(old, n_tasks=settings.n_judged, seed=0),
-        "T′": agent.evaluate(new, n_tasks=settings.n_judged, seed=0),
-        "T′ after": agent.evaluate(
-            new, n_tasks=settings.n_judged, seed=0, updates=settings.updates
-        ),
-    }
+    judged = _learn(settings, agent, iterations)
     information = agent.information_
     responsibilities, tasks = judged["T"].responsibilities, judged["T"].tasks
     partition = {}
@@ -150,6 +168,34 @@ def _agent(settings: Settings, n_experts: int, seed: int, literal: bool) -> dict
         "sign_bits": information.about["control_sign"],
         "effective_experts": information.effective_experts,
         "partition": partition,
+    }
+
+
+def _learn(
+    settings: Settings, agent: MetaSpecialistAgent, iterations: int
+) -> dict[str, MetaEvaluation]:
+    """Train an agent; judge it on T, and on T′ before and after more updates."""
+    agent.learn(iterations, report_every=max(1, min(20, iterations // 5)))
+    old, new = settings.families
+    how: dict[str, Any] = {"n_tasks": settings.n_judged, "seed": 0}
+    return {
+        "T": agent.evaluate(old, **how),
+        "T′": agent.evaluate(new, **how),
+        "T′ after": agent.evaluate(new, updates=settings.updates, **how),
+    }
+
+
+def _control(settings: Settings, n_experts: int, name: str, seed: int) -> dict[str, Any]:
+    """Train a control of so many experts."""
+    shared = {"n_tasks": settings.n_tasks, "n_steps": settings.n_steps, "seed": seed}
+    agent = meta_agent_control(name, settings.families[0], n_experts, shared)
+    judged = _learn(settings, agent, settings.iterations)
+    hierarchy = agent.state_.policy.hierarchy
+    return {
+        "control": name,
+        "n_experts": n_experts,
+        "n_parameters": n_parameters(hierarchy if agent.n_experts > 1 else hierarchy.experts),
+        "returns": {where: played.deterministic.mean for where, played in judged.items()},
     }
 
 
@@ -180,12 +226,14 @@ def _baseline(settings: Settings, name: str, seed: int) -> dict[str, Any]:
 
 def draw(results: Results) -> Figure:
     """Draw our method if it was run, else the paper's; the table has both."""
-    return draw_agents(next(iter(by_method(results).values())))
+    results, controls = split_controls(results)
+    return draw_agents(next(iter(by_method(results).values())), controls_of(controls))
 
 
 @compare_methods
 def measures(results: Results) -> list[Measure]:
     """Return what the sign of the motor tells, returns, and what experts gain over one and all."""
+    results, controls = split_controls(results)
     rows = []
     for n, runs in agents_of(results).items():
         rows += [
@@ -200,6 +248,12 @@ def measures(results: Results) -> list[Measure]:
             Measure(f"return on {where}, {name}", *mean_of(r["returns"][where] for r in runs))
             for where in ("T before", "T after", "T′ before", "T′ after")
         ]
+    for name, runs in controls_of(controls).items():
+        rows += [
+            Measure.over(f"return on {where}, control: {name}", [r["returns"][where] for r in runs])
+            for where in ("T", "T′", "T′ after")
+        ]
+        rows.append(Measure(f"parameters, control: {name}", float(runs[0]["n_parameters"])))
     return rows + _gains(results)
 
 

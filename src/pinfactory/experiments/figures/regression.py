@@ -60,14 +60,14 @@ def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
     own = without(settings, "method", "n_experts", "controls")
     ours, literal = (
         {counted(n, "expert"): partial(_fit, own, n, make) for n in settings.n_experts}
-        for make in (_ours, _literal)
+        for make in (partial(_ours, own), paper_regressor)
     )
     most = max(settings.n_experts)
     controls = {name: partial(_fit_control, own, most, name) for name in settings.controls}
     return choose_pieces(settings.method, ours | controls, literal)
 
 
-def _ours(settings: Settings, n_experts: int, seed: int) -> SpecialistRegressor:
+def _ours(settings: Settings, n_experts: int, *, random_state: int) -> SpecialistRegressor:
     return SpecialistRegressor(
         n_experts,
         beta_selector=5.0,
@@ -75,13 +75,9 @@ def _ours(settings: Settings, n_experts: int, seed: int) -> SpecialistRegressor:
         learning_rate=3e-3,
         max_iter=settings.max_iter,
         n_init=settings.n_init,
-        random_state=seed,
+        random_state=random_state,
         **COMMITTEE,
     )
-
-
-def _literal(settings: Settings, n_experts: int, seed: int) -> SpecialistRegressor:
-    return paper_regressor(n_experts, random_state=seed)
 
 
 def curve(x: Float[np.ndarray, "n 1"]) -> Float[np.ndarray, " n"]:
@@ -103,7 +99,7 @@ def _fit(
     """Fit a committee for every seed; keep the answers of a middling one for the picture."""
     X_test, y_test = _draw_data(settings, 20_000, 12345)
     committees = [
-        make(settings, n_experts, seed).fit(*_draw_data(settings, settings.n_samples, seed))
+        make(n_experts, random_state=seed).fit(*_draw_data(settings, settings.n_samples, seed))
         for seed in range(settings.seeds)
     ]
     coverage = []

@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
+from pinfactory.experiments.controls import split_controls
+from pinfactory.experiments.controls.curves import CURVE_CONTROLS, curve_control
 from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.methods import Method, choose_pieces, compare_methods
 from pinfactory.meta import MetaSpecialistRegressor
@@ -30,7 +32,10 @@ stand MAML with one such network and MAML as published, with two hidden layers. 
 squared errors on new points of 1,000 or more new curves; the paper shows curves but prints no
 numbers. The paper's method to the letter (`--method both`) is Algorithm 1: one sampled expert for
 each curve, which learns from its K points. It stands beside "none" before any step in a new task,
-and has the error after ten steps of Adam besides.
+and has the error after ten steps of Adam besides. Controls stand beside the most experts at the
+largest K: experts whose tasks are fixed clusters of what the selector sees (k-means), experts
+without prices (β → ∞), and one network with as many parameters as selector and experts together,
+which adapts by the same rule. Without adaptation it sees what the selector sees, beside x.
 """
 
 __all__ = ["ABOUT", "PLACE", "RULES", "TITLE", "Settings", "draw", "learner", "measures", "pieces"]
@@ -59,6 +64,7 @@ class Settings(Presets):
     shots: tuple[int, ...] = (1, 5, 10)
     rules: tuple[str, ...] = ("none", "gradient", "last_layer")
     maml: tuple[str, ...] = tuple(MAML)
+    controls: tuple[str, ...] = CURVE_CONTROLS
     steps: int = 10_000
     n_tasks: int = 4000
     rate_bits: tuple[float, ...] = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0)
@@ -71,6 +77,7 @@ class Settings(Presets):
         "shots": (10,),
         "rules": ("none", "last_layer"),
         "maml": (),
+        "controls": ("k-means selector",),
         "steps": 600,
         "n_tasks": 1000,
         "rate_bits": (0.5, 1.0, 2.0),
@@ -80,7 +87,7 @@ class Settings(Presets):
 
 def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
     """Return one piece for each training."""
-    own = without(settings, "method", "n_experts", "rules", "maml", "rate_bits")
+    own = without(settings, "method", "n_experts", "rules", "maml", "rate_bits", "controls")
     found: dict[str, Callable[[], Any]] = {}
     for shots in settings.shots:
         for rule in settings.rules:
@@ -93,6 +100,9 @@ def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
     for bits in settings.rate_bits:
         if bits < np.log2(most):
             found[f"{bits:g} bits"] = partial(_budget, own, most, bits)
+    for rule in settings.rules:
+        for name in settings.controls:
+            found[f"{rule}, control: {name}"] = partial(_control, own, rule, most, name)
     literal = {
         f"none, {n} experts, K = {shots}": partial(_literal, own, n, shots)
         for shots in settings.shots
@@ -149,6 +159,18 @@ def _budget(settings: Settings, n_experts: int, bits: float) -> dict[str, Any]:
         warnings.simplefilter("ignore", UserWarning)  # of bits that are missed: they are shown
         found, _ = _trained(settings, make, Sinusoids(shots=max(settings.shots)), {"error": None})
     return found | {"budget": bits, "n_experts": n_experts}
+
+
+def _control(settings: Settings, rule: str, n_experts: int, name: str) -> dict[str, Any]:
+    """Train a control of the most experts for every seed, at the largest K."""
+    shots, after = max(settings.shots), STEPS_AFTER if rule == "gradient" else None
+    tasks, make = Sinusoids(shots=shots), partial(learner, settings, rule)
+    error = [
+        curve_control(name, make, n_experts, tasks, settings.n_tasks, after, seed)
+        for seed in range(settings.seeds)
+    ]
+    named = {"control": name, "rule": rule, "n_experts": n_experts, "shots": shots}
+    return named | {"error": error}
 
 
 def _trained(
@@ -222,6 +244,7 @@ def _curves(model: MetaSpecialistRegressor, shots: int, after: int | None) -> li
 @compare_methods
 def measures(results: Results) -> list[Measure]:
     """Return errors beside the promises, and whether each doubling of experts lowers them."""
+    results, controls = split_controls(results)
     rows = []
     for piece in results.values():
         if "rule" in piece:
@@ -255,6 +278,9 @@ def measures(results: Results) -> list[Measure]:
                 )
             )
             rows.append(_measure(f"I(M;X) in bits, {RULES[rule]}, K = {shots}", line[-1]["bits"]))
+    for piece in controls.values():
+        name = f"MSE, {RULES[piece['rule']]}, K = {piece['shots']}, control: {piece['control']}"
+        rows.append(_measure(name, piece["error"]))
     return rows
 
 

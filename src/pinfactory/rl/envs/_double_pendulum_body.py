@@ -1,6 +1,7 @@
 """A cart that carries a double pendulum: the body and its motion."""
 
 import math
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -111,33 +112,55 @@ def _from_lower_pole(coordinates: Float[Array, " 3"]) -> Float[Array, " 3"]:
     return coordinates.at[2].add(-coordinates[1])
 
 
+class _Inertia(NamedTuple):
+    """What the mass matrix M(q) is made of, which is symmetric.
+
+    Its row of the cart is (m_xx, lever_1 cos q₁, lever_2 cos q₂), and the poles have m_11, m_22 and
+    coupling · cos(q₁ − q₂).
+    """
+
+    m_xx: Scalar
+    m_11: Scalar
+    m_22: Scalar
+    lever_1: Scalar
+    lever_2: Scalar
+    coupling: Scalar
+
+    @classmethod
+    def of(cls, body: DoublePendulumBody) -> "_Inertia":
+        (m1, m2), (c1, c2) = _pair(body.pole_mass), _pair(body.pole_center)
+        (l1, _), (i1, i2) = _pair(body.pole_length), _pair(body.pole_inertia)
+        return cls(
+            m_xx=body.cart_mass + m1 + m2,
+            m_11=i1 + m1 * c1**2 + m2 * l1**2,
+            m_22=i2 + m2 * c2**2,
+            lever_1=m1 * c1 + m2 * l1,
+            lever_2=m2 * c2,
+            coupling=m2 * l1 * c2,
+        )
+
+    def cofactors(
+        self, x1: Scalar, x2: Scalar, m_12: Scalar
+    ) -> tuple[Scalar, Scalar, Scalar, Scalar]:
+        """Return the cofactors of the cart's row, and one by the determinant."""
+        xx = self.m_11 * self.m_22 - m_12**2
+        x_1 = x2 * m_12 - x1 * self.m_22
+        x_2 = x1 * m_12 - x2 * self.m_11
+        return xx, x_1, x_2, 1.0 / (self.m_xx * xx + x1 * x_1 + x2 * x_2)
+
+
 def _equations_of_motion(control: Scalar, body: DoublePendulumBody) -> Accelerate:
     """Return the map from (position, velocity) to (acceleration, force of the end stop).
 
     M(q) a = forces − bias(q, v), solved with the cofactors of the symmetric 3 × 3 mass matrix.
     """
-    (m1, m2), (c1, c2) = _pair(body.pole_mass), _pair(body.pole_center)
-    l1, _ = _pair(body.pole_length)
-    i1, i2 = _pair(body.pole_inertia)
+    inertia = _Inertia.of(body)
+    m_xx, m_11, m_22, lever_1, lever_2, coupling = inertia
     gravity_x, gravity_z = _pair(body.gravity)
     damp_x, damp_1, damp_2 = (body.damping[i] for i in range(3))
     push_x, push_1, push_2 = (body.applied_force[i] for i in range(3))
-
-    m_xx = body.cart_mass + m1 + m2
-    lever_1 = m1 * c1 + m2 * l1
-    lever_2 = m2 * c2
-    m_11 = i1 + m1 * c1**2 + m2 * l1**2
-    m_22 = i2 + m2 * c2**2
-    coupling = m2 * l1 * c2
     drive = body.control_sign * body.gear * control + push_x + m_xx * gravity_x
-
-    def cofactors(x1: Scalar, x2: Scalar, m_12: Scalar) -> tuple[Scalar, Scalar, Scalar, Scalar]:
-        xx = m_11 * m_22 - m_12**2
-        x_1 = x2 * m_12 - x1 * m_22
-        x_2 = x1 * m_12 - x2 * m_11
-        return xx, x_1, x_2, 1.0 / (m_xx * xx + x1 * x_1 + x2 * x_2)
-
-    upright_xx, _, _, upright_scale = cofactors(lever_1, lever_2, coupling)
+    upright_xx, _, _, upright_scale = inertia.cofactors(lever_1, lever_2, coupling)
     inverse_inertia_at_rest = upright_xx * upright_scale
 
     def accelerate(
@@ -149,7 +172,7 @@ def _equations_of_motion(control: Scalar, body: DoublePendulumBody) -> Accelerat
         sin_12 = sin_1 * cos_2 - cos_1 * sin_2
 
         x1, x2, m_12 = lever_1 * cos_1, lever_2 * cos_2, coupling * cos_12
-        xx, x_1, x_2, scale = cofactors(x1, x2, m_12)
+        xx, x_1, x_2, scale = inertia.cofactors(x1, x2, m_12)
         c_11 = m_xx * m_22 - x2**2
         c_12 = x1 * x2 - m_xx * m_12
         c_22 = m_xx * m_11 - x1**2

@@ -2,12 +2,11 @@
 
 from typing import TYPE_CHECKING, Any
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from pinfactory.core.compiling import bounded, with_library_settings
+from pinfactory.core.compiling import compiled_fully, with_library_settings
 from pinfactory.core.hierarchy import take_expert
 from pinfactory.rl.predictor import host_uniforms, observation_rows
 
@@ -88,21 +87,18 @@ def probe_gymnasium(policy: MetaPolicy, env: "gymnasium.Env", seed: int) -> np.n
     return np.asarray(_select(policy, transitions))[0]
 
 
-@bounded
-@eqx.filter_jit
+@compiled_fully
 def _act(policy: MetaPolicy, expert: Any, rows: Any, uniform: Any, deterministic: Any) -> Array:
     experts = take_expert(policy.hierarchy.experts, jnp.broadcast_to(expert, (len(rows),)))
     sample = policy.act(experts, jnp.asarray(rows), jnp.asarray(uniform), deterministic)
     return policy.actions.to_env(sample.action)
 
 
-@bounded
-@eqx.filter_jit
+@compiled_fully
 def _select(policy: MetaPolicy, transitions: Float[Array, "n l f"]) -> Float[Array, "n m"]:
     return policy.select(transitions).probs
 
 
-@bounded
-@eqx.filter_jit
+@compiled_fully
 def _plan(policy: MetaPolicy, noise: Float[Array, "l 1 k"]) -> Array:
     return policy.plan(noise)

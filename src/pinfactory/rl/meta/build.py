@@ -16,6 +16,7 @@ from pinfactory.networks import linear, mlp, relu, reserve
 from pinfactory.recurrent import SequenceNetwork
 from pinfactory.rl.actions import Actions, BoxActions, env_actions
 from pinfactory.rl.build import build_resources, real
+from pinfactory.rl.growth import n_doublings
 from pinfactory.rl.normalise import Moments, start_scale
 from pinfactory.rl.optimise import init_optimiser
 from pinfactory.rl.values import Critics
@@ -132,7 +133,7 @@ def _build_probe(settings: "MetaSpecialistAgent", actions: Actions) -> Probe:
 def _build_hyperparameters(settings: "MetaSpecialistAgent") -> Hyperparameters:
     n_experts = settings.n_experts
     n_initial = min(n_experts, check.integer("n_initial_experts", settings.n_initial_experts, 1))
-    n_splits = max(1, math.ceil(math.log2(n_experts / n_initial)))
+    n_splits = n_doublings(n_initial, n_experts)
 
     def positive(name: str) -> Array:
         return real(check.number(name, getattr(settings, name), 0.0, open_low=True))

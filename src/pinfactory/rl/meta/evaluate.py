@@ -3,14 +3,13 @@
 import dataclasses
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from pinfactory import settings as check
-from pinfactory.core.compiling import bounded
+from pinfactory.core.compiling import compiled_fully
 from pinfactory.core.hierarchy import take_expert
 from pinfactory.core.information import Information, StageMeter
 from pinfactory.rl.envs import Env
@@ -85,8 +84,7 @@ def evaluate_tasks(
     return _play(env, key, params, policy, sure, limit)
 
 
-@bounded
-@eqx.filter_jit
+@compiled_fully
 def _play(
     env: Env,
     key: Key[Array, ""],

@@ -16,6 +16,7 @@ from pinfactory.core.hierarchy import take_expert
 from pinfactory.networks import Network
 from pinfactory.recurrent import SequenceNetwork
 from pinfactory.rl.actions import BoxActions
+from pinfactory.rl.growth import cost_direction, plan_splits
 
 from .state import MetaAgentState
 
@@ -27,13 +28,10 @@ SHARPNESS = 8.0
 def split_experts(state: MetaAgentState) -> MetaAgentState:
     """Return the state with as many experts as there should be by now, at most twice as many."""
     hierarchy, priors = state.policy.hierarchy, state.policy.priors
-    number = jnp.arange(len(hierarchy.available))
-    n = jnp.sum(hierarchy.available)
-    wanted = jnp.minimum(state.hyper.n_active(state.iteration), 2 * n)
-    is_child = (number >= n) & (number < wanted)
-    parent = jnp.where(is_child, number - n, number)
-    # 1 for a parent that is split, −1 for its child, 0 for all others.
-    side = jnp.where(is_child, -1.0, jnp.where(number + n < wanted, 1.0, 0.0))
+    wanted = state.hyper.n_active(state.iteration)
+    # The oldest first.
+    age = -jnp.arange(len(hierarchy.available), dtype=float)
+    parent, is_child, side = plan_splits(hierarchy.available, wanted, age)
 
     def copied(tree: PyTree) -> PyTree:
         return jax.tree.map(lambda leaf: leaf[parent] if jnp.ndim(leaf) else leaf, tree)
@@ -106,7 +104,7 @@ def _split_readout(
     selection = jax.vmap(hierarchy.select)(tau).probs
     # The cost of a task for an expert that would not be chosen there says nothing about the task.
     chosen = known * jnp.take_along_axis(selection, replay.expert[:, None], axis=1)[:, 0]
-    slope = _cost_direction(hidden, jnp.log(jnp.maximum(replay.cost, 1e-6)), chosen)
+    slope = cost_direction(hidden, jnp.log(jnp.maximum(replay.cost, 1e-6)), chosen)
 
     generation = jnp.arange(len(parent)) // state.hyper.n_initial_experts
     own = known[:, None] * (selection @ (generation[:, None] == generation))
@@ -115,17 +113,3 @@ def _split_readout(
     sharpness = -0.5 * SHARPNESS * side * state.hyper.n_initial_experts / n
     assert isinstance(selector.readout, eqx.nn.Linear)
     return split_outputs(selector.readout, parent, slope, threshold[parent], sharpness)
-
-
-def _cost_direction(
-    hidden: Float[Array, "r h"], cost: Float[Array, " r"], weight: Float[Array, " r"]
-) -> Float[Array, " h"]:
-    """Return the ridge regression of cost on hidden states, with predictions of unit variance."""
-    share = weight / jnp.maximum(jnp.sum(weight), 1e-6)
-    centred = jnp.sqrt(share)[:, None] * (hidden - share @ hidden)
-    covariance = centred.T @ centred
-    ridge = (1e-2 * jnp.trace(covariance) / len(covariance) + 1e-6) * jnp.eye(len(covariance))
-    slope = jnp.linalg.solve(
-        covariance + ridge, centred.T @ (jnp.sqrt(share) * (cost - share @ cost))
-    )
-    return slope / (jnp.linalg.norm(centred @ slope) + 1e-6)

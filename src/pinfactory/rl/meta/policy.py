@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Shaped
 
-from pinfactory.core.compiling import bounded
+from pinfactory.core.compiling import compiled_fully
 from pinfactory.core.constraints import Priors
 from pinfactory.core.families import Categorical
 from pinfactory.core.hierarchy import Hierarchy, take_expert
@@ -148,8 +148,7 @@ class MetaPolicy(eqx.Module):
         return invert_cdf(Categorical(jnp.broadcast_to(prior.log_probs, shape)), noise[..., 0])
 
 
-@bounded
-@eqx.filter_jit
+@compiled_fully
 def probe_and_select(
     env: Env, key: Key[Array, ""], tasks: PyTree, policy: MetaPolicy
 ) -> tuple[Float[Array, "n l f"], Categorical]:

@@ -7,11 +7,12 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
-from pinfactory.core.compiling import bounded
+from pinfactory.core.compiling import compiled_fully
 from pinfactory.core.constraints import Resource, UtilityScale
 from pinfactory.networks import reserve
 from pinfactory.recurrent import SequenceNetwork
 from pinfactory.rl.envs import Env
+from pinfactory.rl.growth import n_wanted
 from pinfactory.rl.rollout import RolloutState
 from pinfactory.rl.values import Critics
 
@@ -64,10 +65,7 @@ class Hyperparameters(eqx.Module):
     def n_active(self, iteration: Int[Array, ""]) -> Int[Array, ""]:
         """Return how many experts there should be."""
         grown = jnp.maximum(1.0 - self.remaining(iteration) - GROWTH_START, 0.0)
-        # The last iteration of an interval must not miss a split by rounding.
-        n_splits = jnp.floor(grown / self.split_interval + 1e-3)
-        wanted = jnp.minimum(self.n_initial_experts * 2.0**n_splits, self.n_experts)
-        return wanted.astype(jnp.int32)
+        return n_wanted(grown, self.split_interval, self.n_initial_experts, self.n_experts)
 
 
 class SelectorReplay(eqx.Module):
@@ -169,8 +167,7 @@ class TaskSlots(eqx.Module):
     finished: Bool[Array, " n"]
 
     @classmethod
-    @bounded
-    @eqx.filter_jit
+    @compiled_fully
     def start(cls, env: Env, policy: MetaPolicy, key: Key[Array, ""], tasks: PyTree) -> "TaskSlots":
         """Return slots that are all to be filled in the first iteration."""
         environments = policy.run_probe(env, key, tasks).environments

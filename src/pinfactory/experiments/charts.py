@@ -1,11 +1,20 @@
-"""The one picture that all benchmarks share: numbers as dots with their spread."""
+"""The figure of an experiment that draws none itself: numbers as dots with their spread."""
 
 from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
-from pinfactory.experiments.experiment import Measure
-from pinfactory.experiments.style import GREY, PALETTE, headline, new_figure, tidy
+from .experiment import Experiment, Measure, Results
+from .style import GREY, PALETTE, headline, new_figure, tidy
+
+
+def draw_figure(experiment: Experiment, results: Results) -> Figure:
+    """Return the figure that an experiment draws; without a `draw`, that of its measures."""
+    if hasattr(experiment, "draw"):
+        return experiment.draw(results)
+    drawn = getattr(experiment, "DRAWN", "")
+    shown = [m for m in experiment.measures(results) if m.name.startswith(drawn)]
+    return draw_measures(shown, log=getattr(experiment, "LOG_SCALE", ()))
 
 
 def draw_measures(measures: Sequence[Measure], *, log: Sequence[str] = ()) -> Figure:

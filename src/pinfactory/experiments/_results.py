@@ -1,13 +1,75 @@
-"""Results that were accepted: the folder the documentation is made from, and what has changed."""
+"""Results that were written: how they are read, accepted, and compared with others."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pinfactory.sweep.store import write_file
+from pinfactory.sweep.store import digest, write_file
 
-from ._storage import read_result
+# What a result has, and of which type each part is.
+_RESULT: Mapping[str, type | tuple[type, ...]] = {
+    "name": str,
+    "kind": str,
+    "title": str,
+    "about": str,
+    "place": str,
+    "claim": str,
+    "scale": str,
+    "settings": dict,
+    "seeds": int,
+    "skipped": dict,
+    "versions": dict,
+    "commit": str,
+    "processor": str,
+    "cores": int,
+    "measures": list,
+    "seconds": (int, float),
+    "cpu_seconds": (int, float),
+    "finished": str,
+    "files": dict,
+    "error": str,
+}
+_MEASURE: Mapping[str, type | tuple[type, ...]] = {
+    "name": str,
+    "ours": (int, float, type(None)),
+    "spread": (int, float, type(None)),
+    "n": (int, type(None)),
+    "unit": str,
+    "paper": (int, float, type(None)),
+    "paper_method": (int, float, type(None)),
+    "target": (int, float, type(None)),
+    "higher_is_better": bool,
+    "passed": (bool, type(None)),
+}
+
+
+def read_result(path: Path) -> dict[str, Any] | None:
+    """Return the content of a result.json; None if there is none or it is damaged."""
+    try:
+        result = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    if not _has(result, _RESULT) or not all(_has(m, _MEASURE) for m in result["measures"]):
+        return None
+    return result
+
+
+def _has(value: Any, parts: Mapping[str, type | tuple[type, ...]]) -> bool:
+    return isinstance(value, dict) and all(
+        name in value and isinstance(value[name], kind) for name, kind in parts.items()
+    )
+
+
+def read_checked(folder: Path, result: Mapping[str, Any], name: str) -> bytes | None:
+    """Return a file that a run has written; None if it is not what the run wrote."""
+    try:
+        content = (folder / name).read_bytes()
+    except OSError:
+        return None
+    return content if result["files"].get(name) == digest(content) else None
+
 
 # Numbers in these units are a machine's: they are compared on the same kind only.
 _OF_MACHINE = ("s", "ms", "µs", "1/s")
@@ -15,25 +77,15 @@ _OF_MACHINE = ("s", "ms", "µs", "1/s")
 
 @dataclass(frozen=True)
 class Change:
-    """A number compared with the same number of the accepted result.
+    """A number compared with the same number of the accepted result."""
 
-    Attributes
-    ----------
-    name
-        What was measured.
-    new, spread
-        The new mean and its deviation.
-    old
-        The accepted mean.
-    verdict
-        "better", "worse", "changed" (where neither side is the good one) or "same" within the
-        spread of both; "new" if nothing was accepted; "" if the two cannot be compared.
-    """
-
-    name: str
+    name: str  #: what was measured
+    #: The new mean and its deviation.
     new: float | None
     spread: float | None
-    old: float | None
+    old: float | None  #: the accepted mean
+    #: "better", "worse", "changed" (where neither side is the good one) or "same" within the
+    #: spread of both; "new" if nothing was accepted; "" if the two cannot be compared.
     verdict: str
 
 

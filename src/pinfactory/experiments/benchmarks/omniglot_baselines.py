@@ -1,0 +1,38 @@
+"""The paper's Omniglot tasks for others' methods that take long."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pinfactory.experiments.figures import omniglot_table
+from pinfactory.experiments.figures.omniglot_table import (
+    BASELINES,
+    FOUR_BLOCKS,
+    measures,
+    pieces,
+)
+from pinfactory.experiments.figures.omniglot_table import lacks as lacks
+
+TITLE = "Omniglot for other methods"
+ABOUT = """
+The same tasks of one shot as in the figure `omniglot_table`, learned by all baselines with one
+convolutional block of 32 filters, and by MAML, Matching Networks and Prototypical Networks with
+four strided ones, as their authors have them. Methods that adapt a whole network by gradient steps,
+or have four blocks, take many times as long as those of the figure.
+"""
+
+
+@dataclass(frozen=True)
+class Settings(omniglot_table.Settings):
+    """As in the table, without committees."""
+
+    shots: tuple[int, ...] = (1,)
+    rotations: tuple[str, ...] = ("classes",)
+    n_experts: tuple[int, ...] = ()
+    controls: tuple[str, ...] = ()
+    baselines: tuple[str, ...] = (*BASELINES, *FOUR_BLOCKS)
+
+    QUICK: ClassVar[Mapping[str, Any]] = {"seeds": 1, "baseline_iter": 50, "n_tasks": 200}
+
+
+__all__ = ["Settings", "lacks", "measures", "pieces"]

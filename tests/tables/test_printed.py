@@ -1,0 +1,53 @@
+"""What is printed of rules and columns fits 80 columns and leaves out what says little."""
+
+import numpy as np
+import pandas as pd
+
+from pinfactory.tables import Encoding, Gate, Rule, Rules, Weight
+
+LONG = "a class with a name of more than thirty letters"
+
+
+def rule(path, outputs=("",), column="area"):
+    weights = tuple(Weight(column, "", output, 1.0, 0.5, 0) for output in outputs)
+    typical = dict.fromkeys(outputs, 0.5)
+    return Rule(0, 1.0, 1.0, "always", (), 1.0, path, 1.0, False, 9, 9, typical, weights, 0.5)
+
+
+def printed(rule):
+    text = str(Rules((rule,), 9, "R²", ""))
+    assert max(map(len, text.splitlines())) <= 79
+    return text
+
+
+def gates(n_features):
+    names = tuple(f"feature {i}" for i in range(n_features))
+    return (
+        Gate(names, (1.0,) * n_features, 2.0, True),
+        Gate(names, (1.0,) * n_features, 3.0, False),
+    )
+
+
+def test_gates_of_few_features_are_printed_and_those_of_many_counted():
+    few = printed(rule(gates(5)))
+    assert "1 [feature 0] + 1 [feature 1] + 1 [feature 2] + 2 more > 2" in few.replace("\n", "")
+    many = printed(rule(gates(50)))
+    assert "2 splits of the tree, each by 50 features" in many
+    assert "feature 0" not in many
+
+
+def test_a_long_name_has_its_weight_behind_it():
+    text = printed(rule((), outputs=(LONG, "b", "c")))
+    assert f"area → {LONG}  +1 ± 0.5" in text
+    short = printed(rule((), outputs=("a", "b", "c")))
+    assert "area → a  +1 ± 0.5\n" in short
+
+
+def test_columns_with_long_names_are_printed_in_80_columns():
+    gaps = np.where(np.arange(3000) % 2, np.nan, np.arange(3000.0))
+    frame = pd.DataFrame({"tropicalstorm_force_diameter": gaps, "kind": ["a", "b", "c"] * 1000})
+    lines = str(Encoding.learn(frame)).splitlines()
+    assert max(map(len, lines)) <= 79
+    assert " ".join(" ".join(lines[:2]).split()) == (
+        "tropicalstorm_force_diameter number 1,500 missing set to 1499, with an indicator"
+    )
