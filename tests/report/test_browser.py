@@ -130,11 +130,25 @@ def test_budgets_can_be_chosen_instead_of_prices(browser):
     Select(browser.find_element(By.ID, "explorer-mode")).select_by_value("prices")
 
 
+def click_where_it_stays(browser, element):
+    """Click with the mouse, once plots that are still being drawn no longer move the element."""
+    scroll = """arguments[0].scrollIntoView({block: 'center', behavior: 'instant'});
+        const box = arguments[0].getBoundingClientRect();
+        const [x, y] = [box.x + box.width / 2, box.y + box.height / 2];
+        return [x, y, document.elementFromPoint(x, y) === arguments[0]];"""
+
+    def stays(browser):
+        before = browser.execute_script(scroll, element)
+        return before[2] and before == browser.execute_script(scroll, element)
+
+    WebDriverWait(browser, 60, poll_frequency=0.2).until(stays)
+    webdriver.ActionChains(browser).move_to_element(element).click().perform()
+
+
 def test_a_click_on_a_dot_shows_its_committee(browser):
     dot = browser.find_element(By.CSS_SELECTOR, '#explorer-plane .dot[data-place="4,2,1"]')
-    scroll = "arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})"
-    browser.execute_script(scroll, dot)
-    webdriver.ActionChains(browser).move_to_element(dot).click().perform()
+    click_where_it_stays(browser, dot)
+    WebDriverWait(browser, 60).until(lambda browser: shown(browser)["ring"] == "4,2,1")
     after = shown(browser)
     assert (after["experts"], after["first"], after["second"]) == ("4", "1.5", "5.5")
 
