@@ -23,13 +23,14 @@ tests: $(VENV)/.dev
 	$(PYTEST)
 
 # Most compile longer than they compute. Those that do not, and pages, which show what users would
-# see, digit by digit, have the effort of the compiler that users have.
-SLOW := $(BIN)/pytest -n 2 --dist worksteal
+# see, digit by digit, have the effort of the compiler that users have. The others often wait for
+# processes they start, so that three of them fill two cores.
+SLOW := $(BIN)/pytest --dist worksteal
 OPTIMISED := --xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1
 
 test-slow: $(VENV)/.dev
-	$(SLOW) -m 'slow and not optimised'
-	XLA_FLAGS='$(OPTIMISED)' $(SLOW) -m 'slow and optimised'
+	$(SLOW) -n 3 -m 'slow and not optimised'
+	XLA_FLAGS='$(OPTIMISED)' $(SLOW) -n 2 -m 'slow and optimised'
 
 # Tracing every line takes a good part of the time of all tests.
 coverage: $(VENV)/.dev

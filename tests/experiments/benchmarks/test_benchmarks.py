@@ -56,7 +56,11 @@ SMALLEST = {
     "omniglot_ways": {"learners": ("MAML, 5 classes",), "share": 0.001, "n_tasks": 10},
     "other_tables": {"tables": ("two_class_dat",), "methods": ("8 linear experts", "one line")},
     "raw_tables": {"seeds": 1, "tables": ("Hitters",)},
-    "real_tables": {"seeds": 1, "tables": ("Hitters",)},
+    "real_tables": {
+        "seeds": 1,
+        "tables": ("Hitters",),
+        "methods": ("8 linear experts", "one line", "linear tree of 8 leaves"),
+    },
     "rl_speed": {
         "seeds": 1,
         "turns": 1,
@@ -76,7 +80,8 @@ SMALLEST = {
 LEFT_OUT = {
     "compile_time": ("Regressor", "Meta", "Agent"),
     "density_speed": ("16 components",),
-    "rooflines": ("16,000 × 26", "1,000,000 × 20"),
+    "many_experts": ("perceptrons",),
+    "rooflines": ("16,000 × 26", "1,000,000 × 20", "pendulum"),
     "sinusoid_peers": ("MAML, two hidden layers", "one step, one hidden layer"),
 }
 
