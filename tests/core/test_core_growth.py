@@ -16,11 +16,10 @@ from pinfactory.core.growth import (
     order_by_share,
     parameter_price,
     reorder,
-    split_outputs,
-    split_priors,
 )
 from pinfactory.core.hierarchy import FamilyExpert, assemble
 from pinfactory.core.learning import CommitteeLoss, Data, Learner
+from pinfactory.core.splitting import split_outputs, split_priors
 from pinfactory.core.utilities import log_likelihood
 
 X = jnp.asarray(np.random.default_rng(0).normal(size=(12, 3)), jnp.float32)

@@ -10,9 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from pinfactory.core import splitting
+from pinfactory.core.splitting import n_wanted, plan_splits
 from pinfactory.core.training import Callback
 from pinfactory.rl import SpecialistAgent, growth, train_agents
-from pinfactory.rl.growth import n_wanted, plan_splits, split_experts
+from pinfactory.rl.growth import split_experts
 from pinfactory.rl.state import AgentState
 
 # One iteration is 64 steps, `learn(1280)` are 20.
@@ -123,7 +125,7 @@ def test_a_split_changes_what_the_committee_does_by_its_noise_alone(
 ) -> None:
     old = before_split(n_experts=n_experts)
     assert old.policy.hierarchy.available.sum() == 2
-    monkeypatch.setattr(growth, "NOISE", 0.0)
+    monkeypatch.setattr(splitting, "NOISE", 0.0)
     monkeypatch.setattr(growth, "SHARPNESS", 0.0)
     new = split(old)
     assert new.policy.hierarchy.available.sum() == n_experts

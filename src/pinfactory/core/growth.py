@@ -101,7 +101,7 @@ def reorder(state: State[Hierarchy], order: Places) -> State[Hierarchy]:
     """Put expert ``order[m]`` in place m."""
     if sorted(order.tolist()) != list(range(len(state.model.available))):
         raise ValueError(f"`order` must name every expert once, but got {order.tolist()}.")
-    return _taken(state, jax.device_put(order))
+    return _take_state(state, jax.device_put(order))
 
 
 def order_by_share(state: State[Hierarchy], share: Float[np.ndarray, " m"]) -> State[Hierarchy]:
@@ -161,12 +161,8 @@ def _changed(layer: eqx.nn.Linear, change: Callable[[Array], Array]) -> eqx.nn.L
 # ------------------------------------------------------------------------------- whole states
 
 
-@compiled
-def _taken(state: State[Hierarchy], order: Order) -> State[Hierarchy]:
-    """Return the state with the expert ``order[m]`` in every place m.
-
-    One program: array by array a first fit would compile one for every shape.
-    """
+def take_state(state: State[Hierarchy], order: Order) -> State[Hierarchy]:
+    """Return the state with the expert ``order[m]`` in every place m."""
     parameters, rest = eqx.partition(state.model, eqx.is_inexact_array)
     flat, unravel = ravel_pytree(parameters)
 
@@ -193,6 +189,10 @@ def _taken(state: State[Hierarchy], order: Order) -> State[Hierarchy]:
         ),
         is_leaf=lambda leaf: leaf is None,
     )
+
+
+# One program: array by array a first fit would compile one for every shape.
+_take_state = compiled(take_state)
 
 
 def take_experts(model: Hierarchy, order: Order) -> Hierarchy:
@@ -225,42 +225,3 @@ def take_priors(priors: Priors, order: Order) -> Priors:
             )
         )
     return Priors(tuple(stages))
-
-
-# ------------------------------------------------------------------------------------- splits
-
-
-def split_priors(priors: Priors, parent: Order) -> Priors:
-    """Return priors with p(m) of a parent shared evenly by its copies; all keep p(y|m)."""
-    copied = take_priors(priors, parent)
-    selection = copied.stages[0].family
-    assert isinstance(selection, Categorical)
-    probs = selection.probs / n_copies(parent)
-    shared = Categorical.from_probs(probs / jnp.sum(probs))
-    return eqx.tree_at(lambda p: p.stages[0].family, copied, shared)
-
-
-def split_outputs(
-    layer: eqx.nn.Linear,
-    parent: Order,
-    direction: Float[Array, "*m h"],
-    threshold: Float[Array, " m"],
-    sharpness: Float[Array, " m"],
-) -> eqx.nn.Linear:
-    """Return a selector's last layer, in which the copies of an expert divide its inputs.
-
-    Output m is that of the parent plus sharpness · (direction · h − threshold), lowered by log 2
-    where there are two copies. With sharpnesses ±s the log odds between the two are
-    2s · (direction · h − threshold), and at the threshold each gets half of what the one had.
-    There is one direction, or one for each output.
-    """
-    copied = take_expert(layer, parent)
-    assert copied.bias is not None
-    weight = copied.weight + sharpness[:, None] * direction
-    bias = copied.bias - sharpness * threshold - jnp.log(n_copies(parent))
-    return eqx.tree_at(lambda layer: (layer.weight, layer.bias), copied, (weight, bias))
-
-
-def n_copies(parent: Order) -> Float[Array, " m"]:
-    """Return for every place how many have the same parent."""
-    return jnp.sum(parent[:, None] == parent, axis=0).astype(float)

@@ -192,6 +192,7 @@ def train(
     chunk: int = 500,
     evaluate: Callable[[State], Float[Array, " replicas"]] | None = None,
     patience: int | None = None,
+    between: Callable[[Run[State]], Run[State]] | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> Trained[State]:
     """Train all replicas until `steps` steps are done in total.
@@ -218,6 +219,9 @@ def train(
         each is kept in `run.best`.
     patience
         End when no replica's score has improved for so many chunks.
+    between
+        Called before every chunk with the run, returns the one that goes on, such as with more
+        experts.
     callbacks
         Called after every chunk.
 
@@ -242,6 +246,8 @@ def train(
         # Asked before the chunk: a run that was resumed may be stale already.
         if patience is not None and run.best and bool((run.best.stale >= patience).all()):
             return None
+        if between is not None:
+            run = between(run)
         done = int(run.step)
         # Always the rows for a full chunk: the last, shorter one is the same program.
         rows = None

@@ -202,6 +202,15 @@ class TaskSelector(eqx.Module):
     def __call__(self, x: TaskInput, *, key: Key[Array, ""] | None = None) -> Float[Array, " m"]:
         return self.network(self.embedding(x.support), key=key)
 
+    @property
+    def layers(self) -> tuple[Callable[..., Array], ...]:
+        """Layers of the network."""
+        return getattr(self.network, "layers", ())
+
+    def hidden(self, support: Samples) -> Float[Array, " h"]:
+        """Return what the last layer sees of a support set."""
+        return eqx.nn.Sequential(self.layers[:-1])(self.embedding(support))
+
 
 class NearestCentre(eqx.Module):
     """A fixed choice in place of a selector's network: the centre nearest to the embedding.

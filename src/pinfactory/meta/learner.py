@@ -26,6 +26,7 @@ from .adapted import Adapted
 from .build import build_hierarchy
 from .evaluation import Evaluation, Routing, evaluate, measure
 from .experts import MetaExpert, TaskInput
+from .growth import TaskGrowth
 from .loss import TaskLoss
 from .parameters import MetaSettings, TaskDescription
 from .shared import SharedHierarchy
@@ -111,7 +112,7 @@ class MetaSpecialist(MetaSettings, Generic[Fitted]):
             description = self._describe(seen, goes_on)
             model = self.state_.model if goes_on else self._build(description, seed)
             learner, state = self._start(model, description, new=not goes_on)
-            scaled = ScaledTasks(tasks, self.scale_)
+            scaled, growth = ScaledTasks(tasks, self.scale_), self._growth()
             trained = self._train(
                 learner,
                 Run.start(jax.random.key(seed)[None], stack([state])),
@@ -120,6 +121,7 @@ class MetaSpecialist(MetaSettings, Generic[Fitted]):
                 checkpoint=checkpoint,
                 identity={"tasks": fingerprint(*jax.tree.leaves(seen))} if checkpoint else None,
                 steps=self.max_iter,
+                between=growth and TaskGrowth(growth, self.max_iter, self._utility(), scaled),
                 batches=TaskBatches(scaled, check.integer("batch_size", self.batch_size, 1)),
                 # Images take long: callbacks and Ctrl-C should not have to wait for them.
                 chunk=100 if description.is_image else 250,
@@ -161,7 +163,11 @@ class MetaSpecialist(MetaSettings, Generic[Fitted]):
 
     def _build(self, tasks: TaskDescription, seed: int) -> Hierarchy:
         """Return an untrained hierarchy."""
-        return build_hierarchy(self, tasks, seed)
+        model, growth = build_hierarchy(self, tasks, seed), self._growth()
+        if growth is None:
+            return model
+        begins = np.arange(len(model.available)) < growth.n_initial_experts
+        return eqx.tree_at(lambda h: h.available, model, jax.device_put(begins))
 
     def _start(
         self, model: Hierarchy, tasks: TaskDescription, *, new: bool

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
 from pinfactory.core.constraints import Constraints
-from pinfactory.core.families import Categorical
+from pinfactory.core.families import Categorical, Family
 from pinfactory.core.hierarchy import Decision, Hierarchy
 from pinfactory.core.learning import Info, State, Utility, expected_utilities
 from pinfactory.core.objective import Expectation, evaluate, free_energy
@@ -99,6 +99,22 @@ class TaskLoss(eqx.Module):
         scaled = utility if constraints.scale is None else constraints.scale(utility)
         adapting = free_energy(scaled, samples.answers, prior.family, state.constraints.betas[-1])
         return jnp.mean(parts.value) + jnp.mean(adapting), parts, constraints
+
+
+def task_utilities(utility: Utility, model: Hierarchy, batch: Episode) -> Float[Array, "n m"]:
+    """Return the mean utility of every expert's answers to the queries of each task.
+
+    Of experts that share features it is the sum of those before and after adaptation.
+    """
+    inputs = TaskInput(batch.support, batch.query.x)
+    families: tuple[Family, ...]
+    if isinstance(model, SharedHierarchy):
+        families = jax.vmap(model.answers)(inputs)
+    else:
+        families = (jax.vmap(model)(inputs).answers,)
+    target = batch.query.y.reshape(-1, *batch.query.y.shape[2:])
+    total = sum(expected_utilities(utility, flatten_queries(each), target) for each in families)
+    return jnp.mean(jnp.reshape(total, (*batch.query.y.shape[:2], -1)), axis=1)
 
 
 def sharpen(selection: Categorical) -> Categorical:

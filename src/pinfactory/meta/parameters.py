@@ -14,6 +14,7 @@ from pinfactory.base import Learnable, describe
 from pinfactory.core.constraints import Fixed, Resource, Scheduled
 from pinfactory.core.hierarchy import Hierarchy, zeros_like
 from pinfactory.core.learning import State, Utility
+from pinfactory.core.splitting import Growth
 from pinfactory.core.training import Progress
 from pinfactory.networks import reserve
 
@@ -60,6 +61,11 @@ PARAMETERS = """n_experts : int, default=4
         Step size of Adam at first.
     balance : float, default=0.1
         Weight of a bonus on H(M), which keeps all experts in use.
+    n_initial_experts : int, optional
+        How many experts begin, the others come from them: all are split, several times if need be,
+        and a child takes over the tasks in which its parent is worse. By default all begin.
+    growth_fraction : float, default=0.1
+        The fraction of the steps after which experts are split for the first time, if they are.
     warmup_fraction : float, optional
         Share of the steps in which tasks are divided by what the untrained selector happens to
         tell apart, and experts and selector learn this division. β₁ begins at ten times its value
@@ -164,6 +170,8 @@ class MetaSettings(TaskLearner):
     batch_size: int = 32
     learning_rate: float = 0.003
     balance: float = 0.1
+    n_initial_experts: int | None = None
+    growth_fraction: float = 0.1
     warmup_fraction: float | None = None
     adaptation: str = "auto"
     inner_steps: int | None = None
@@ -182,9 +190,26 @@ class MetaSettings(TaskLearner):
     verbose: bool = False
     random_state: Any = None
 
+    def _growth(self) -> Growth | None:
+        """Return when experts are split, if they are."""
+        fraction = check.number("growth_fraction", self.growth_fraction, 0.0, 0.95)
+        if self.n_initial_experts is None:
+            return None
+        n_initial = check.integer("n_initial_experts", self.n_initial_experts, 1)
+        if n_initial >= self.n_experts:
+            return None
+        if self.selector != "network":
+            raise ValueError(
+                "`n_initial_experts` must be None where clusters choose experts, but got "
+                f"{n_initial} with selector={self.selector!r}."
+            )
+        return Growth.plan(n_initial, self.n_experts, fraction)
+
     def _warmup_fraction(self, tasks: "TaskDescription") -> float:
         if self.warmup_fraction is not None:
             return check.number("warmup_fraction", self.warmup_fraction, 0.0, 1.0)
+        if self._growth() is not None:
+            return 0.0
         shared = rule_of_adaptation(self, tasks) == "kernel"
         learned = self.selector == "network" and self.n_experts > 1
         return WARMUP_FRACTION if shared and learned else 0.0

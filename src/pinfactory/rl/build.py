@@ -15,22 +15,20 @@ from pinfactory import networks
 from pinfactory import settings as check
 from pinfactory.core.constraints import Budget, Resource
 from pinfactory.core.hierarchy import FamilyExpert, Hierarchy, assemble, zeros_like
+from pinfactory.core.splitting import Growth
 
 from .actions import Actions
-from .growth import n_doublings
 from .normalise import Moments, start_scale
 from .optimise import clipped_adam, init_optimiser
 from .policy import Policy
 from .ppo import PPO
-from .state import AgentState, Growth, Hyperparameters, Visited
+from .state import AgentState, Hyperparameters, Visited
 from .values import Critics
 
 if TYPE_CHECKING:
     from .agent import SpecialistAgent
     from .base import HierarchicalAgent
 
-# The longest time between two splits of an expert, as a share of `learn`.
-LONGEST_INTERVAL = 0.1
 # The last learning rate of a call of `learn`, as a share of the first, if no other is asked for.
 FINAL_RATE = 0.1
 
@@ -162,10 +160,7 @@ def _build_growth(settings: "SpecialistAgent") -> Growth | None:
     fraction = check.number("growth_fraction", settings.growth_fraction, 0.0, 0.95)
     if settings.n_initial_experts is None:
         return None
-    n_initial, n_experts = n_initial_experts(settings), settings.n_experts
-    # Experts that are split last have half of the rest to learn.
-    interval = min(LONGEST_INTERVAL, 0.5 * (1.0 - fraction) / n_doublings(n_initial, n_experts))
-    return Growth(*map(real, (float(n_initial), float(n_experts), fraction, interval)))
+    return Growth.plan(n_initial_experts(settings), settings.n_experts, fraction)
 
 
 def real(value: float) -> Array:

@@ -8,6 +8,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int
 
 from pinfactory.core.constraints import Priors, Resource, UtilityScale
+from pinfactory.core.splitting import Growth
 from pinfactory.networks import reserve
 
 from .policy import Policy
@@ -37,15 +38,6 @@ class Hyperparameters(eqx.Module):
         """Return the learning rate of an iteration."""
         done = self.progress(iteration)
         return self.learning_rate + done * (self.final_learning_rate - self.learning_rate)
-
-
-class Growth(eqx.Module):
-    """When experts are split: at `start`, a progress of training, and after every `interval`."""
-
-    n_initial_experts: Float[Array, ""]
-    n_experts: Float[Array, ""]
-    start: Float[Array, ""]
-    interval: Float[Array, ""]
 
 
 class Visited(eqx.Module):

@@ -18,6 +18,7 @@ DENSE = "dense network"
 _COMMITTEES: dict[str, dict[str, Any]] = {
     "k-means selector": {"selector": "kmeans"},
     "without prices": NO_PRICES,
+    "grown from two experts": {"n_initial_experts": 2},
 }
 CURVE_CONTROLS = (*_COMMITTEES, DENSE)
 

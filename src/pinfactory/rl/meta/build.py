@@ -12,11 +12,11 @@ from jaxtyping import Array, Key
 from pinfactory import settings as check
 from pinfactory.core.families import Categorical
 from pinfactory.core.hierarchy import Decision, FamilyExpert, Hierarchy, stack
+from pinfactory.core.splitting import n_doublings
 from pinfactory.networks import linear, mlp, relu, reserve
 from pinfactory.recurrent import SequenceNetwork
 from pinfactory.rl.actions import Actions, BoxActions, env_actions
 from pinfactory.rl.build import build_resources, real
-from pinfactory.rl.growth import n_doublings
 from pinfactory.rl.normalise import Moments, start_scale
 from pinfactory.rl.optimise import init_optimiser
 from pinfactory.rl.values import Critics

@@ -11,12 +11,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from pinfactory.core.growth import split_outputs, split_priors
 from pinfactory.core.hierarchy import take_expert
+from pinfactory.core.splitting import cost_direction, plan_splits, split_outputs, split_priors
 from pinfactory.networks import Network
 from pinfactory.recurrent import SequenceNetwork
 from pinfactory.rl.actions import BoxActions
-from pinfactory.rl.growth import cost_direction, plan_splits
 
 from .state import MetaAgentState
 

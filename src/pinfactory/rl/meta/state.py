@@ -9,10 +9,10 @@ from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from pinfactory.core.compiling import compiled_fully
 from pinfactory.core.constraints import Resource, UtilityScale
+from pinfactory.core.splitting import n_wanted
 from pinfactory.networks import reserve
 from pinfactory.recurrent import SequenceNetwork
 from pinfactory.rl.envs import Env
-from pinfactory.rl.growth import n_wanted
 from pinfactory.rl.rollout import RolloutState
 from pinfactory.rl.values import Critics
 
