@@ -173,7 +173,8 @@ def draw(results: Results) -> Figure:
     headline(best, "What the bits buy …", "accuracy of the most probable answer")
     drawn.set(xlabel="I(X;M): bits of the selector", ylabel="share of drawn answers that are right")
     headline(drawn, "… when answers are drawn", "as the paper's system does: y from p(y|x)")
-    drawn.legend(frameon=False, loc="lower right")
+    # Where a budget cannot be exceeded nothing is drawn.
+    met.legend(*drawn.get_legend_handles_labels(), frameon=False, loc="lower right", fontsize=9)
     for axes in (met, price, best, drawn):
         tidy(axes)
     return figure
