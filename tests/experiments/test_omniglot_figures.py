@@ -29,7 +29,7 @@ def piece(learner: str, n_experts: int | None, scores: list[float], seed: int) -
     found |= {"n_experts": n_experts, "scores": scores, "groups": [0, 1, 2, 3]}
     if n_experts is None:
         return [found]
-    curve = {"curve_steps": [0, 10], "curve": ([0.8, 0.9], [0.9, 1.0])[seed]}
+    curve = {"curve_steps": [0, 3, 10], "curve": ([0.8, 0.7, 0.9], [0.9, 0.9, 1.0])[seed]}
     return [found | curve | {"before": (0.8, 0.9)[seed], "bits": 3.0, "effective": 15.0}]
 
 
@@ -53,6 +53,7 @@ def test_table_measures_stand_beside_the_paper(table: dict[str, Any]) -> None:
     before = rows[f"accuracy before, {sixteen}"]
     assert before.ours == pytest.approx(0.85)
     assert before.spread == pytest.approx(0.1 / np.sqrt(2.0))
+    assert rows[f"accuracy after 3 steps, {sixteen}"].ours == pytest.approx(0.8)
     assert rows[f"I(M;X) in bits, {sixteen}"].paper == 3.2
 
 
@@ -81,7 +82,7 @@ def test_the_table_is_drawn(table: dict[str, Any], tmp_path: Path) -> None:
     figure.savefig(tmp_path / "table.png")
     _, after, bits, steps, others = figure.axes
     for line in steps.lines:
-        np.testing.assert_allclose(line.get_xydata(), [[0, 0.85], [10, 0.95]])
+        np.testing.assert_allclose(line.get_xydata(), [[0, 0.85], [3, 0.8], [10, 0.95]])
     for axes, means in ((after, [0.75, 1.0]), (bits, [3.0, 3.0])):
         line = axes.containers[0].lines[0]
         assert list(line.get_xdata()) == [1, 16]

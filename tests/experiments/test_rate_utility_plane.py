@@ -110,7 +110,7 @@ def test_the_decision_boundary_is_where_both_classes_are_equally_probable():
 @pytest.mark.slow
 @pytest.mark.optimised
 def test_every_kind_of_resource_is_drawn_and_budgets_are_met(tmp_path):
-    settings = budgets.Settings.quick(seeds=1, n_budgets=5, n_prices=2, steps=3000)
+    settings = budgets.Settings.quick(seeds=1, n_budgets=5, n_prices=2, steps=3000, method="both")
     results = {
         name: json.loads(encode(compute())) for name, compute in budgets.pieces(settings).items()
     }
@@ -118,3 +118,7 @@ def test_every_kind_of_resource_is_drawn_and_budgets_are_met(tmp_path):
     met = {m.name: m for m in budgets.measures(results)}
     assert met["distance from budgets up to 0.9 bit, bits"].passed
     assert met["accuracy, budget of 2 bit"].passed
+    # The paper's method has prices, schedules and the penalty, but no budgets.
+    literal = [name for name in met if name.endswith("the paper's method")]
+    assert len(literal) == 3
+    assert not any("budget" in name for name in literal)

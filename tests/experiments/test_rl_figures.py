@@ -265,7 +265,7 @@ TINY = {
         {"total": 2048, "reports": 2, "trpo_seeds": 0, "n_episodes": 2, "n_judged": 2},
         ("5 linear experts", "5 networks"),
     ),
-    rl_cart_pole: ({"total": 2048, "reports": 2}, ("seed",)),
+    rl_cart_pole: ({"total": 2048, "reports": 2, "longer": 4096}, ("seed",)),
     rl_swing_up: (
         {"tasks": ("double pendulum",), "steps": (4 * 8192,), "reports": 2},
         ("1 linear expert",),

@@ -6,6 +6,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 from scipy.stats import norm
+from sklearn.dummy import DummyClassifier
 
 from pinfactory.experiments.controls import EMMixture
 from pinfactory.experiments.figures import density, generalisation_gap, regression
@@ -25,6 +26,7 @@ SMALL = {
         "controls": ("hierarchical mixture by EM",),
         "max_iter": 1000,
         "n_init": 2,
+        "longer": 50,
         "method": "both",
     },
     "baseline_comparison": {"sizes": (4,), "max_iter": 200, "n_init": 1, "method": "both"},
@@ -32,14 +34,18 @@ SMALL = {
         "n_experts": (4,),
         "n_samples": 400,
         "controls": ("one Gaussian", "Gaussians of k-means", "ours without prices"),
+        "longer": 50,
+        "method": "both",
     },
-    "generalisation_gap": {"betas": (1.0, 25.0), "max_iter": 200},
+    "generalisation_gap": {"betas": (1.0, 25.0), "max_iter": 200, "method": "both"},
     "regression": {
         "n_experts": (2,),
         "controls": ("hierarchical mixture by EM",),
         "n_samples": 200,
         "max_iter": 400,
         "n_init": 1,
+        "longer": 50,
+        "method": "both",
     },
 }
 _made: dict = {}
@@ -96,12 +102,43 @@ def test_four_linear_experts_solve_the_blobs(made):
 @figures("classification")
 def test_the_papers_method_stands_beside_ours(made):
     _, results, measures = made
-    assert len(results) == 3
+    assert len(results) == 4
     ours = measures["accuracy, blobs, 4 experts"]
     literal = measures["accuracy, blobs, 4 experts, the paper's method"]
     assert ours.paper_method == literal.ours
     assert literal.ours > 0.95
     assert literal.target is None
+
+
+@figures("classification", "regression", "density")
+def test_the_papers_method_also_learns_for_other_numbers_of_steps(made):
+    """After 50 of its small steps it has hardly begun."""
+    _, _, measures = made
+    (short,) = (
+        m for m in measures.values() if "after 50 steps" in m.name and "in use" not in m.name
+    )
+    assert short.name.endswith(", the paper's method")
+    name = short.name.replace(" after 50 steps", "")
+    assert (short.ours > measures[name].ours) == name.startswith("log-likelihood below")
+
+
+def test_each_sample_is_left_out_once_and_one_held_out_part_judges_all_folds():
+    module = import_module("pinfactory.experiments.figures.classification")
+    whole, seen = classification("moons", 100, 0), []
+
+    class Majority(DummyClassifier):
+        def fit(self, X, y):
+            seen.append(set(map(tuple, X)))
+            return super().fit(X, y)
+
+    settings = module.Settings.quick(n_samples=100)
+    found = module._fit_folds(settings, "moons", 2, lambda n, random_state: Majority(), 4)
+    times = [sum(tuple(row) in rows for rows in seen) for row in whole.X]
+    assert times == [3] * len(whole.X)
+    assert found["quantity"] == "accuracy of 4 folds"
+    # One class is always answered, so that accuracies are the shares of the classes.
+    share = np.mean(whole.y_test)
+    np.testing.assert_allclose(np.abs(np.subtract(found["accuracy"], 0.5)), abs(share - 0.5))
 
 
 @figures("classification")

@@ -127,6 +127,49 @@ def _input(batch, n):
     return TaskInput(support, support.x)
 
 
+def test_gradients_of_image_experts_and_their_selector_are_those_of_a_hand_computation(images):
+    learner, state, batch = images
+    key = jax.random.key(1)
+    found, _ = gradient(learner.loss, state, batch, key)
+    model, beta_selector, beta_expert = state.model, 20.0, 2.5
+    share = np.asarray([model.select(_input(batch, n)).probs for n in range(N)], float)
+    log_share = jnp.log(jnp.asarray(share, jnp.float32))
+    chosen = np.asarray(Categorical(log_share).sample(jax.random.split(key, N + 1)[0]))
+    assert set(chosen) == {0, 1}
+
+    convolved = eqx.filter_jit(lambda network, x: jax.vmap(network.features)(x))
+
+    def answers(n, samples):
+        """Return p(y|x, m) of the chosen expert: its convolution is taken as it is."""
+        network = model.expert(jnp.asarray(chosen[n])).initial.network
+        features = np.asarray(convolved(network, samples.x[n]), float)
+        head = network.head
+        logits = features @ np.asarray(head.weight, float).T + np.asarray(head.bias, float)
+        weight = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return weight / weight.sum(axis=1, keepdims=True), np.asarray(samples.y[n])
+
+    on_support = [answers(n, batch.support) for n in range(N)]
+    prior = {
+        m: np.mean([on_support[n][0] for n in range(N) if chosen[n] == m], axis=(0, 1))
+        for m in (0, 1)
+    }
+    to_logits, to_head = np.zeros((N, 2)), np.zeros((2, 2))
+    for n, m in enumerate(chosen):
+        q, label = on_support[n]
+        ratio = np.log(q / prior[m])
+        kl = np.sum(q * ratio, axis=1, keepdims=True)
+        to_head[m] += np.mean(np.eye(2)[label] - q - q * (ratio - kl) / beta_expert, axis=0) / N
+        q, label = answers(n, batch.query)
+        kl = np.sum(q * np.log(q / prior[m]), axis=1)
+        judged = np.mean(np.log(q[np.arange(4), label]) - kl / beta_expert)
+        ratio = np.log(share[n, m] / share.mean(axis=0)[m])
+        to_logits[n] = (np.eye(2)[m] - share[n]) * (judged - (ratio + 1.0) / beta_selector)
+    head = found.experts.initial.network.head
+    np.testing.assert_allclose(head.bias, -to_head, rtol=1e-4, atol=1e-5)
+    last = found.selector.network.layers[-1]
+    np.testing.assert_allclose(last.bias, -to_logits.mean(axis=0), rtol=1e-4, atol=1e-5)
+
+
 def test_experts_do_not_see_the_query_part_and_the_selector_does(images):
     learner, state, batch = images
     key = jax.random.key(0)

@@ -35,7 +35,7 @@ def reproduce(
     kind
         Without names: the paper's figures and tables, the benchmarks, or both.
     scale
-        quick takes minutes on two cores; paper has the sizes and seeds of the paper.
+        quick takes minutes on two cores; paper, with the seeds of the paper, up to an hour.
     method
         Our method, the paper's exact method, or both.
     seeds

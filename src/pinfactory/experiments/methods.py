@@ -42,6 +42,12 @@ def by_method(results: Results) -> dict[str, dict[str, Any]]:
     return found
 
 
+def split_further(results: Results) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the pieces that a figure shows, and those that only have a `quantity` to report."""
+    further = {name: piece for name, piece in results.items() if "quantity" in piece}
+    return {name: piece for name, piece in results.items() if name not in further}, further
+
+
 def compare_methods(measures: Measures) -> Measures:
     """Make the measures of one method those of both.
 

@@ -1,6 +1,6 @@
 """Committees of linear experts for one task at many prices, all trained side by side."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -23,6 +23,15 @@ from pinfactory.experiments.synthetic_data import Split
 # More replicas side by side spill the cache and take longer for each.
 BLOCK = 16
 _HIDDEN, _MOMENTUM, _BATCH = (10, 10), 0.99, 32
+
+
+# How the paper trains: Appendix A.
+LITERAL_TRAINING: Mapping[str, Any] = {
+    "steps": 10_000,
+    "learning_rate": 3e-4,
+    "expectation": "sampled",
+    "standardise": False,
+}
 
 
 class Plan(NamedTuple):

@@ -11,11 +11,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pinfactory.core.constraints import Budget, Fixed, Resource, Scheduled
-from pinfactory.experiments.experiment import Measure, Presets, Results
+from pinfactory.experiments.experiment import Measure, Presets, Results, without
+from pinfactory.experiments.methods import Method, by_method, choose_pieces, compare_methods
 from pinfactory.experiments.style import GREY, PALETTE, headline, new_figure, tidy
 from pinfactory.experiments.synthetic_data import classification
 
-from ._replicas import Plan, train_committees
+from ._replicas import LITERAL_TRAINING, Plan, train_committees
 
 TITLE = "Budgets in bits, schedules and the confidence penalty"
 PLACE = "Section 7.2, variants"
@@ -28,7 +29,8 @@ so that accuracy can be read off as a function of bits. With a price that stretc
 the last bit that the selector can use here costs as much as the first, so that a committee spends
 next to nothing below that price and nearly all it can use above it. The budgets find this price by
 themselves, β₁ ≈ 1. The task has no use for more than about one and a half bits, and a budget is a
-limit, not an order.
+limit, not an order. With `--method both` the first three are also trained as the paper trains; it
+has no budgets, and says that cooling β brought it nothing.
 """
 
 KINDS = {
@@ -45,6 +47,7 @@ _MARKERS = dict(zip(KINDS, "osD^", strict=True))
 class Settings(Presets):
     """One task, one committee, and the values that are tried of each kind."""
 
+    method: Method = "ours"
     seeds: int = 10
     task: str = "circles"
     n_samples: int = 1024
@@ -62,10 +65,14 @@ class Settings(Presets):
 
 def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
     """Return one piece for every kind."""
-    return {kind: partial(_train, settings, kind) for kind in KINDS}
+    own = without(settings, "method")
+    how = {"steps": settings.steps, "learning_rate": settings.learning_rate}
+    ours = {kind: partial(_train, own, kind, how) for kind in KINDS}
+    literal = {kind: partial(_train, own, kind, LITERAL_TRAINING) for kind in list(KINDS)[1:]}
+    return choose_pieces(settings.method, ours, literal)
 
 
-def _train(settings: Settings, kind: str) -> dict[str, Any]:
+def _train(settings: Settings, kind: str, how: Mapping[str, Any]) -> dict[str, Any]:
     """Train a committee for every value and seed; all of a kind side by side."""
     most = np.log2(settings.n_experts)
     budgets, prices = (
@@ -79,7 +86,7 @@ def _train(settings: Settings, kind: str) -> dict[str, Any]:
             return Budget(jnp.asarray(value))
         if kind == "scheduled":
             # From half the price to the price, over the first half of training.
-            start, end, steps = map(jnp.asarray, (0.5 * value, value, settings.steps / 2))
+            start, end, steps = map(jnp.asarray, (0.5 * value, value, how["steps"] / 2))
             return Scheduled(start, end, steps, "exponential")
         return Fixed(jnp.asarray(value))
 
@@ -92,8 +99,7 @@ def _train(settings: Settings, kind: str) -> dict[str, Any]:
     rows = train_committees(
         split,
         plans,
-        steps=settings.steps,
-        learning_rate=settings.learning_rate,
+        **how,
         uniform=kind == "penalty",
         points=split.X_test[:1],
     )
@@ -103,9 +109,18 @@ def _train(settings: Settings, kind: str) -> dict[str, Any]:
     return {"asked": asked, "n_experts": settings.n_experts, **columns}
 
 
+@compare_methods
 def measures(results: Results) -> list[Measure]:
     """Return how closely budgets are met, and the accuracy that bits buy."""
-    budget = results["budget"]
+    rows = []
+    for kind in list(KINDS)[1:]:
+        values = np.asarray(results[kind]["accuracy"])[-1]
+        rows.append(Measure.over(f"accuracy, {KINDS[kind]}, largest β₁", values))
+    return rows + (_of_budgets(results["budget"]) if "budget" in results else [])
+
+
+def _of_budgets(budget: Any) -> list[Measure]:
+    """Return how closely budgets are met, and the accuracy and β₁ that go with them."""
     asked, bits = np.asarray(budget["asked"]), np.asarray(budget["selector_bits"])
     accuracy = np.asarray(budget["accuracy"])
     # Budgets are limits: beyond a bit the task gives a selector little more to do.
@@ -122,9 +137,6 @@ def measures(results: Results) -> list[Measure]:
         target = 0.98 if nearest == len(asked) - 1 else None
         name = f"accuracy, budget of {asked[nearest]:g} bit"
         rows.append(Measure.over(name, accuracy[nearest], target=target))
-    for kind in list(KINDS)[1:]:
-        values = np.asarray(results[kind]["accuracy"])[-1]
-        rows.append(Measure.over(f"accuracy, {KINDS[kind]}, largest β₁", values))
     between = (asked > 0.2) & (asked < 0.9)
     if between.any():
         found = np.asarray(budget["beta_selector"])[between].mean(axis=0)
@@ -136,20 +148,24 @@ def draw(results: Results) -> Figure:
     """Draw what was asked against what was spent, what it bought, and which β₁ it took."""
     figure = new_figure(12.5, 9.4)
     (met, price), (best, drawn) = figure.subplots(2, 2)
-    _draw_met(met, results["budget"])
-    for kind, label in KINDS.items():
-        piece = results[kind]
-        bits = np.ravel(piece["selector_bits"])
-        style: dict[str, Any] = {
-            "color": _COLOURS[kind],
-            "marker": _MARKERS[kind],
-            "linestyle": "none",
-            "alpha": 0.65,
-            "label": label,
-        }
-        price.plot(np.ravel(piece["beta_selector"]), bits, **style)
-        best.plot(bits, np.ravel(piece["accuracy"]), **style)
-        drawn.plot(bits, np.ravel(piece["sampled"]), **style)
+    if "budget" in results:
+        _draw_met(met, results["budget"])
+    else:
+        met.set_axis_off()
+    for suffix, found in by_method(results).items():
+        for kind, piece in found.items():
+            bits = np.ravel(piece["selector_bits"])
+            style: dict[str, Any] = {
+                "color": _COLOURS[kind],
+                "marker": _MARKERS[kind],
+                "fillstyle": "none" if suffix else "full",
+                "linestyle": "none",
+                "alpha": 0.65,
+                "label": f"{KINDS[kind]}{suffix}",
+            }
+            price.plot(np.ravel(piece["beta_selector"]), bits, **style)
+            best.plot(bits, np.ravel(piece["accuracy"]), **style)
+            drawn.plot(bits, np.ravel(piece["sampled"]), **style)
     price.axvline(1.0, color=GREY, lw=0.8, ls=(0, (4, 4)))
     price.set(xlabel="β₁ in the end", ylabel="I(X;M): bits of the selector", xscale="log")
     headline(price, "Prices jump", "Every mark is one training.")
@@ -157,7 +173,8 @@ def draw(results: Results) -> Figure:
     headline(best, "What the bits buy …", "accuracy of the most probable answer")
     drawn.set(xlabel="I(X;M): bits of the selector", ylabel="share of drawn answers that are right")
     headline(drawn, "… when answers are drawn", "as the paper's system does: y from p(y|x)")
-    drawn.legend(frameon=False, loc="lower right")
+    # Where a budget cannot be exceeded nothing is drawn.
+    met.legend(*drawn.get_legend_handles_labels(), frameon=False, loc="lower right", fontsize=9)
     for axes in (met, price, best, drawn):
         tidy(axes)
     return figure

@@ -14,8 +14,10 @@ from sklearn.datasets import make_moons
 from pinfactory import SpecialistClassifier
 from pinfactory.core.generalisation import committee_gap
 from pinfactory.experiments.experiment import Measure, Presets, Results, without
+from pinfactory.experiments.methods import Method, by_method, choose_pieces, compare_methods
 from pinfactory.experiments.style import GREY, PALETTE, new_figure, tidy
 from pinfactory.experiments.synthetic_data import COMMITTEE
+from pinfactory.paper import classifier as paper_classifier
 
 TITLE = "Information and the generalisation gap"
 PLACE = "Section 2.2"
@@ -25,14 +27,20 @@ PAC-Bayes bound for parameters. Here committees of four linear experts learn a f
 fifth of whose labels are wrong, at many prices of information. The gap is the mean probability of
 the right label on the samples learned from, less that on new ones (with as many wrong labels). If
 the suggestion is right, the gap rises with the bits that selector and experts process. The line is
-the bound's formula with these bits in place of the divergence of parameters.
+the bound's formula with these bits in place of the divergence of parameters. With `--method both`
+the paper's committees (`pinfactory.paper.classifier`) learn the same at the same prices.
 """
+
+
+# Of the stage whose price is not varied.
+PRICES = {"beta_selector": 25.0, "beta_expert": 25.0}
 
 
 @dataclass(frozen=True)
 class Settings(Presets):
     """Samples, wrong labels and prices."""
 
+    method: Method = "ours"
     seeds: int = 10
     n_samples: int = 80
     wrong: float = 0.2
@@ -44,12 +52,27 @@ class Settings(Presets):
 
 def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:
     """Return one piece for every β, with that of the other stage at 25."""
-    own = without(settings, "betas")
-    return {
-        f"{stage} {beta:g}": partial(_fit, own, stage, beta)
-        for stage in ("beta_selector", "beta_expert")
-        for beta in settings.betas
-    }
+    own = without(settings, "method", "betas")
+    ours, literal = (
+        {
+            f"{stage} {beta:g}": partial(_fit, own, make, {**PRICES, stage: beta})
+            for stage in PRICES
+            for beta in settings.betas
+        }
+        for make in (partial(_ours, own), paper_classifier)
+    )
+    return choose_pieces(settings.method, ours, literal)
+
+
+def _ours(settings: Settings, n_experts: int, **more: Any) -> SpecialistClassifier:
+    return SpecialistClassifier(
+        n_experts,
+        early_stopping=False,
+        batch_size=32,
+        learning_rate=3e-3,
+        max_iter=settings.max_iter,
+        **(COMMITTEE | more),
+    )
 
 
 def _draw_data(settings: Settings, n_samples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -58,20 +81,14 @@ def _draw_data(settings: Settings, n_samples: int, seed: int) -> tuple[np.ndarra
     return X, np.where(wrong, 1 - y, y)
 
 
-def _fit(settings: Settings, stage: str, beta: float) -> dict[str, Any]:
+def _fit(
+    settings: Settings, make: Callable[..., SpecialistClassifier], prices: Mapping[str, float]
+) -> dict[str, Any]:
     found: dict[str, list[float]] = {"bits": [], "gap": [], "formula": []}
     new = _draw_data(settings, 10_000, 12345)
     for seed in range(settings.seeds):
         seen = _draw_data(settings, settings.n_samples, seed)
-        committee = SpecialistClassifier(
-            4,
-            early_stopping=False,
-            batch_size=32,
-            learning_rate=3e-3,
-            max_iter=settings.max_iter,
-            random_state=seed,
-            **(COMMITTEE | {"beta_selector": 25.0, "beta_expert": 25.0} | {stage: beta}),
-        )
+        committee = make(4, random_state=seed, **prices)
         with warnings.catch_warnings():
             # Prices at which a division of labour does not pay are part of the figure.
             warnings.simplefilter("ignore", UserWarning)
@@ -84,6 +101,7 @@ def _fit(settings: Settings, stage: str, beta: float) -> dict[str, Any]:
     return found
 
 
+@compare_methods
 def measures(results: Results) -> list[Measure]:
     """Return the rank correlation of bits and gap for every seed, and how the formula does."""
     bits, gap, formula = (
@@ -103,10 +121,13 @@ def draw(results: Results) -> Figure:
     """Draw the gap over the bits, and the formula."""
     figure = new_figure(6.4, 4.4)
     axes = figure.subplots()
-    for stage, colour in (("beta_selector", PALETTE[2]), ("beta_expert", PALETTE[5])):
-        found = [piece for name, piece in results.items() if name.startswith(stage)]
-        bits, gap = (np.concatenate([piece[name] for piece in found]) for name in ("bits", "gap"))
-        axes.scatter(bits, gap, s=18, color=colour, label=stage)
+    for suffix, pieces_of in by_method(results).items():
+        for stage, colour in zip(PRICES, (PALETTE[2], PALETTE[5]), strict=True):
+            found = [piece for name, piece in pieces_of.items() if name.startswith(stage)]
+            bits, gap = (np.concatenate([p[name] for p in found]) for name in ("bits", "gap"))
+            inside = "none" if suffix else colour
+            label = f"{stage}{suffix}"
+            axes.scatter(bits, gap, s=18, edgecolors=colour, facecolors=inside, label=label)
     bits, formula = (
         np.concatenate([piece[name] for piece in results.values()]) for name in ("bits", "formula")
     )

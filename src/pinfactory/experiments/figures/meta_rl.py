@@ -79,8 +79,8 @@ class Settings(Presets):
     method: Method = "ours"
     seeds: int = 3
     n_experts: tuple[int, ...] = (1, 2, 4, 8, 16)
-    iterations: int = 1000
-    model_iterations: int = 60
+    iterations: int = 250
+    model_iterations: int = 30
     updates: int = 100
     n_tasks: int = 64
     n_steps: int = 128

@@ -229,6 +229,12 @@ def _judged(results: Results) -> list[Measure]:
         if piece["before"]:
             target = BEFORE_TARGET.get(shots) if promised else None
             rows.append(_measure(f"accuracy before, {label}", piece["before"], None, target))
+        for n, accuracies in zip(
+            piece.get("curve_steps", ()), np.transpose(piece["curve"]), strict=True
+        ):
+            if 0 < n < N_STEPS:
+                name = f"accuracy after {counted(n, 'step')}, {label}"
+                rows.append(_measure(name, list(accuracies), None, None))
         if n_experts is not None and n_experts > 1:
             paper = PAPER_BITS.get(n_experts, {}).get(shots)
             target = BITS_TARGET if n_experts == 16 else None

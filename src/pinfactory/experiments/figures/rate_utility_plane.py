@@ -20,7 +20,7 @@ from pinfactory.experiments.synthetic_data import Split, classification, mesh, p
 
 from ._explorer import explorer, pack
 from ._plane_pictures import BUDGETS, PRICES, by_experts, draw_planes_and_rates, flat
-from ._replicas import Plan, train_committees
+from ._replicas import LITERAL_TRAINING, Plan, train_committees
 
 TITLE = "The rate–utility plane"
 PLACE = "Section 4.1, Figure 4"
@@ -84,22 +84,13 @@ def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
             for n in settings.n_experts
             for kind in kinds
         }
-        for how, kinds in ((_ours(settings), (PRICES, BUDGETS)), (_LITERAL, (PRICES,)))
+        for how, kinds in ((_ours(settings), (PRICES, BUDGETS)), (LITERAL_TRAINING, (PRICES,)))
     )
     return choose_pieces(settings.method, ours, literal)
 
 
 def _ours(settings: Settings) -> dict[str, Any]:
     return {"steps": settings.steps, "learning_rate": settings.learning_rate}
-
-
-# How the paper trains: Appendix A.
-_LITERAL: Mapping[str, Any] = {
-    "steps": 10_000,
-    "learning_rate": 3e-4,
-    "expectation": "sampled",
-    "standardise": False,
-}
 
 
 def _train(settings: Settings, kind: str, n_experts: int, how: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,13 @@ from matplotlib.figure import Figure
 
 from pinfactory import Scheduled, paper
 from pinfactory.experiments.experiment import Measure, Presets, Results, without
-from pinfactory.experiments.methods import Method, by_method, choose_pieces, compare_methods
+from pinfactory.experiments.methods import (
+    Method,
+    by_method,
+    choose_pieces,
+    compare_methods,
+    split_further,
+)
 from pinfactory.experiments.style import GREY, new_figure, tidy
 from pinfactory.plotting import expert_colours
 
@@ -23,12 +29,13 @@ ABOUT = """
 A selector and two linear experts learn `CartPole-v1`. The matrix shows every pair of the four state
 variables, with a dot for each state of the last update in the colour of the expert that is
 responsible; histograms of ten bins are on the diagonal. With `--method both` the paper's agent
-(`pinfactory.paper.agent`, its own β, as many steps) stands beside it in the table. The paper
-reports that one expert takes the states around zero and the other the states near the boundary.
-What is found here is another division: the two experts push to either side, and the selector
-alternates between them along a line in angle and angular velocity. A single linear expert balances
-the pole as well, so nothing forces a division by difficulty. The same agents also learn with a
-cooled β (Section 7.2): both β begin at a tenth and have their value after half of the training.
+(`pinfactory.paper.agent`, its own β, as many steps) stands beside it in the table, in the full
+preset also after ten times as many. The paper reports that one expert takes the states around zero
+and the other the states near the boundary. What is found here is another division: the two experts
+push to either side, and the selector alternates between them along a line in angle and angular
+velocity. A single linear expert balances the pole as well, so nothing forces a division by
+difficulty. The same agents also learn with a cooled β (Section 7.2): both β begin at a tenth and
+have their value after half of the training.
 """
 
 NAMES = ("position", "velocity", "angle", "angular velocity")
@@ -54,14 +61,15 @@ class Settings(Presets):
     reports: int = 6
     beta_selector: float = 100.0
     beta_expert: float = 3.0
+    longer: int = 990_000
 
-    # Fewer seeds and steps.
-    QUICK: ClassVar[Mapping[str, Any]] = {"seeds": 2, "total": 60_000, "reports": 4}
+    # Fewer seeds and steps, and as many for the paper's method alone.
+    QUICK: ClassVar[Mapping[str, Any]] = {"seeds": 2, "total": 60_000, "reports": 4, "longer": 0}
 
 
 def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
     """Return one piece for each seed."""
-    own = without(settings, "method", "seeds")
+    own = without(settings, "method", "seeds", "longer")
     prices = {"beta_selector": settings.beta_selector, "beta_expert": settings.beta_expert}
     cooled = {name: _cooled(beta, settings.total) for name, beta in prices.items()}
     ours, with_cooling, literal = (
@@ -72,6 +80,11 @@ def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:
             ("", {"make": paper.agent}),
         )
     )
+    if settings.longer:
+        literal |= {
+            f"seed {seed}, longer": partial(_learn_longer, own, seed, settings.longer)
+            for seed in range(settings.seeds)
+        }
     return choose_pieces(settings.method, ours | with_cooling, literal)
 
 
@@ -84,25 +97,34 @@ def _cooled(beta: float, total: int) -> tuple[float, float, int, str]:
 def _learn(settings: Settings, seed: int, how: Mapping[str, Any]) -> dict[str, Any]:
     how = dict(how)
     how |= {name: Scheduled(*schedule) for name, schedule in how.pop("cooled", {}).items()}
-    agent, curves = train(
-        "CartPole-v1",
-        settings.total,
-        reports=settings.reports,
-        n_episodes=100,
-        n_experts=2,
-        seed=seed,
-        **how,
-    )
+    agent, curves = _train(settings, settings.total, seed, **how)
     states = np.asarray(agent.state_.visited.observation)
     share = agent.responsibilities(states)[:, 0]
     return {**curves, "states": states.round(4), "share": share.round(3)}
 
 
+def _learn_longer(settings: Settings, seed: int, total: int) -> dict[str, Any]:
+    """Train the paper's agent for more steps."""
+    _, curves = _train(settings, total, seed, make=paper.agent)
+    return {"quantity": f"after {total} steps", **curves}
+
+
+def _train(settings: Settings, total: int, seed: int, **how: Any) -> tuple[Any, dict[str, Any]]:
+    shared: dict[str, Any] = {"n_episodes": 100, "n_experts": 2, "seed": seed}
+    return train("CartPole-v1", total, reports=settings.reports, **shared, **how)
+
+
 @compare_methods
 def measures(results: Results) -> list[Measure]:
     """Return the return of both kinds, the bits, and what cooling β brings."""
+    results, further = split_further(results)
     found = list(_fixed(results).values())
     rows = []
+    if longer := list(further.values()):
+        after = longer[0]["quantity"]
+        values = [p["final_stochastic"] for p in longer]
+        rows.append(Measure.over(f"return, stochastic, {after}", values))
+        rows.append(Measure.over(f"I(S;M), {after}", [p["selector_bits"][-1] for p in longer]))
     # Learning on after that, an agent now and then falls back for a while.
     for when, label, target in (("best", "best kept", 1.0), ("final", "at the end", None)):
         perfect = [min(p[f"{when}_deterministic"], p[f"{when}_stochastic"]) >= 500 for p in found]
@@ -131,7 +153,7 @@ def draw(results: Results) -> Figure:
 
     Of our method if it was run, else of the paper's.
     """
-    results = _fixed(next(iter(by_method(results).values())))
+    results = _fixed(next(iter(by_method(split_further(results)[0]).values())))
     shown = max(results.values(), key=lambda piece: piece["selector_bits"][-1])
     states, share = np.asarray(shown["states"]), np.asarray(shown["share"])
     colours = expert_colours(2)

@@ -65,7 +65,7 @@ class Settings(Presets):
     rules: tuple[str, ...] = ("none", "gradient", "last_layer")
     maml: tuple[str, ...] = tuple(MAML)
     controls: tuple[str, ...] = CURVE_CONTROLS
-    steps: int = 10_000
+    steps: int = 3_000
     n_tasks: int = 4000
     rate_bits: tuple[float, ...] = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0)
     resolution: int = 60
