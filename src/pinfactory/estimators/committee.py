@@ -24,7 +24,7 @@ from pinfactory.tables import Rules
 from pinfactory.tree_search import TreeSearch
 
 from .beyond import Beyond
-from .table_learner import Inputs, TableLearner, select
+from .table_learner import BLOCK, Inputs, TableLearner, select
 
 # With fewer effective experts than this a division of labour has collapsed.
 COLLAPSED = 1.05
@@ -198,20 +198,26 @@ class Committee(TableLearner):
 
         return PartitionDisplay.from_estimator(self, X, y, **settings)
 
-    def _ask(self, question: Callable[..., PyTree[Array]], X: Any, *more: Any) -> Any:
+    def _ask(
+        self, question: Callable[..., PyTree[Array]], X: Any, *more: Any, size: int | None = None
+    ) -> Any:
         """Put a question to the hierarchy about samples."""
         check_is_fitted(self)
-        return self._ask_numbers(question, self._numbers(X), *more)
+        return self._ask_numbers(question, self._numbers(X), *more, size=size)
 
     def _ask_numbers(
-        self, question: Callable[..., PyTree[Array]], X: Float[np.ndarray, "n d"], *more: Any
+        self,
+        question: Callable[..., PyTree[Array]],
+        X: Float[np.ndarray, "n d"],
+        *more: Any,
+        size: int | None = None,
     ) -> Any:
-        """Put a question to the hierarchy, block by block, and join the answers."""
-        blocks = []
+        """Put a question to the hierarchy, block by block of some size, and join the answers."""
+        blocks, size = [], size or self._block
         with library_settings():
-            for start in range(0, len(X), self._block):
-                block = self._standardised(X[start : start + self._block])
-                x = jax.device_put(padded(block, min(padded_length(len(block)), self._block)))
+            for start in range(0, len(X), size):
+                block = self._standardised(X[start : start + size])
+                x = jax.device_put(padded(block, min(padded_length(len(block)), size)))
                 blocks.append((len(block), question(self._hierarchy(), x, *more)))
         lengths, answers = zip(*blocks, strict=True)
 
@@ -241,7 +247,9 @@ class Committee(TableLearner):
         if check.choice("routing", routing, options) == "mixture":
             return self._ask(self._mixture, X)
         if routing == "best":
-            return self._ask(ask_best, X, self._search())
+            search = self._search()
+            # A search has no scores of all experts, which take memory.
+            return self._ask(ask_best, X, search, size=None if search is None else BLOCK)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         keys = map(partial(jax.random.fold_in, jax.random.key(seed)), itertools.count())
         return self._ask(lambda h, x: ask_sampled(h, x, next(keys)), X)

@@ -11,11 +11,11 @@ from jaxtyping import Array, Float, Key
 
 from .convolution import (
     Convolution,
-    average_pool,
     max_pool,
     n_channels,
     patches,
     product,
+    window_means,
     with_channels,
 )
 
@@ -82,17 +82,30 @@ class OneBlock(eqx.Module):
 
     def active(self, images: Float[Array, "..."]) -> Float[Array, "*n a b f"]:
         """Return the outputs of convolution, normalisation and ReLU."""
-        mean, covariance = jax.lax.stop_gradient((self.patch_mean, self.patch_covariance))
-        variance = jnp.sum(self.weight * (covariance @ self.weight), axis=0)
-        scale = self.gain / jnp.sqrt(variance + EPSILON)
-        weight = self.weight * scale
+        weight, shift = self._filters()
         outputs = product(patches(with_channels(images, self.shape), 3, 2), weight)
-        return jax.nn.relu(outputs + (self.shift - mean @ weight))
+        return jax.nn.relu(outputs + shift)
 
     def raw(self, images: Float[Array, "..."]) -> Float[Array, "*n f"]:
-        """Return the pooled outputs of the block, before centring and scaling."""
-        pooled = average_pool(self.active(images), self.pool, 2)
-        return pooled.reshape(*pooled.shape[:-3], -1)
+        """Return the pooled outputs of the block, before centring and scaling.
+
+        Pixels come last until they are pooled. With filters last, as in `active`, XLA would copy
+        the outputs of many experts before and after every product.
+        """
+        weight, shift = self._filters()
+        cut = patches(with_channels(images, self.shape), 3, 2)
+        *lead, height, width, size = cut.shape
+        pixels = jnp.swapaxes(cut.reshape(*lead, height * width, size), -1, -2)
+        outputs = jax.nn.relu(weight.T @ jax.lax.optimization_barrier(pixels) + shift[:, None])
+        pooled = outputs @ window_means(height, width, self.pool, 2).T
+        return jnp.swapaxes(pooled, -1, -2).reshape(*lead, -1)
+
+    def _filters(self) -> tuple[Float[Array, "p f"], Float[Array, " f"]]:
+        """Return weights and biases of the convolution and its normalisation in one."""
+        mean, covariance = jax.lax.stop_gradient((self.patch_mean, self.patch_covariance))
+        variance = jnp.sum(self.weight * (covariance @ self.weight), axis=0)
+        weight = self.weight * (self.gain / jnp.sqrt(variance + EPSILON))
+        return weight, self.shift - mean @ weight
 
     def __call__(
         self, images: Float[Array, "..."], *, key: Key[Array, ""] | None = None

@@ -83,10 +83,14 @@ def average_pool(
 ) -> Float[Array, "*n a b c"]:
     """Return means over windows around every stride-th pixel, with zeros beyond the border."""
     *lead, height, width, channels = images.shape
-    rows, columns = _windows(height, size, stride), _windows(width, size, stride)
     pixels = images.reshape(*lead, height * width, channels)
-    pooled = jnp.einsum("pq,...qc->...pc", np.kron(rows, columns), pixels)
-    return pooled.reshape(*lead, len(rows), len(columns), channels)
+    pooled = jnp.einsum("pq,...qc->...pc", window_means(height, width, size, stride), pixels)
+    return pooled.reshape(*lead, -(-height // stride), -(-width // stride), channels)
+
+
+def window_means(height: int, width: int, size: int, stride: int) -> Float[np.ndarray, "p q"]:
+    """Return the matrix that takes means over windows of all pixels, row after row."""
+    return np.kron(_windows(height, size, stride), _windows(width, size, stride))
 
 
 def _windows(length: int, size: int, stride: int) -> Float[np.ndarray, "a l"]:

@@ -24,19 +24,20 @@ from pinfactory.experiments.style import GREY, PALETTE, headline, new_figure, ti
 from pinfactory.rl import envs
 from pinfactory.vision import OneBlock
 
-from ._kernels import share_of_products, trace_kernels
+from ._kernels import KINDS, count_costs, count_once, shares, trace_kernels
 from ._steps import Steps
 
 TITLE = "Inner loops beside what one core can do"
 ABOUT = """
 Operations, transcendental functions and bytes of one step are XLA's own counts for the step
-compiled by itself; time is that of a step in the library's loop, in processor time on one core. The
-core's limits are measured in the same run: a product of 1,024 × 1,024 matrices in single precision,
-exponentials, logarithms and sines of an array in the cache, and sums of two arrays in the cache
-(16 kB each) and in memory (64 MB each). The least time of a step is what its operations and
-functions take one after the other, or its bytes, whichever is longer; bytes of steps that touch
-less than 1 MB count at the rate of the cache. XLA's trace tells how many kernels a step calls, and
-how much of their time goes into products of matrices and convolutions.
+compiled by itself, and for loops inside of it as often as they run; time is that of a step in the
+library's loop, in processor time on one core. The core's limits are measured in the same run: a
+product of 1,024 × 1,024 matrices in single precision, exponentials, logarithms and sines of an
+array in the cache, and sums of two arrays in the cache (16 kB each) and in memory (64 MB each). The
+least time of a step is what its operations and functions take one after the other, or its bytes,
+whichever is longer; bytes of steps that touch less than 1 MB count at the rate of the cache. XLA's
+trace tells how many kernels a step calls, and how much of their time goes into products of matrices
+and convolutions, and into copies.
 """
 ALONE = True
 
@@ -72,10 +73,12 @@ class Loop:
     fewest: int = 100
 
     def costs(self) -> dict[str, float]:
-        """Return operations, transcendental functions and bytes of one step."""
-        found: Any = jax.jit(self.program).lower(*self.arguments).compile().cost_analysis()
-        names = {"flops": "flops", "functions": "transcendentals", "bytes": "bytes accessed"}
-        return {name: float(found.get(told, 0.0)) for name, told in names.items()}
+        """Return operations, transcendental functions and bytes of one step.
+
+        Also the bytes that it touches, however often.
+        """
+        program = jax.make_jaxpr(self.program)(*self.arguments)
+        return count_costs(program) | {"touched": count_once(program)["bytes"]}
 
 
 def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:
@@ -147,11 +150,14 @@ def _measure(settings: Settings, name: str) -> dict[str, Any]:
             loop.run(steps)
             seconds.append((time.process_time() - began) / steps)
         kernels = trace_kernels(partial(loop.run, loop.fewest))
-        return loop.costs() | {
-            "seconds": seconds,
-            "kernels": sum(calls for calls, _ in kernels.values()) / loop.fewest,
-            "products": share_of_products(kernels),
-        }
+        return (
+            loop.costs()
+            | shares(kernels)
+            | {
+                "seconds": seconds,
+                "kernels": sum(calls for calls, _ in kernels.values()) / loop.fewest,
+            }
+        )
 
 
 def _committee(n_experts: int, n_features: int, n_rows: int, kind: str, batch: int) -> Loop:
@@ -232,7 +238,7 @@ LOOPS: Mapping[str, Callable[[], Loop]] = {
 
 def _least(piece: Mapping[str, Any], core: Mapping[str, float]) -> float:
     """Return the least seconds of a step."""
-    bandwidth = core["cache" if piece["bytes"] < CACHE_BYTES else "memory"]
+    bandwidth = core["cache" if piece["touched"] < CACHE_BYTES else "memory"]
     busy = piece["flops"] / core["flops"] + piece["functions"] / core["functions"]
     return max(busy, piece["bytes"] / bandwidth)
 
@@ -262,7 +268,9 @@ def measures(results: Results) -> list[Measure]:
             Measure(f"functions of a step, {name}", 1e-6 * piece["functions"], unit="M"),
             Measure(f"bytes of a step, {name}", 1e-6 * piece["bytes"], unit="MB"),
             Measure(f"kernels of a step, {name}", piece["kernels"]),
-            Measure(f"share of products in the kernels' time, {name}", piece["products"]),
+        ]
+        rows += [
+            Measure(f"share of {kind} in the kernels' time, {name}", piece[kind]) for kind in KINDS
         ]
     limits = {
         "flops": ("products of matrices", "GFLOP/s"),
