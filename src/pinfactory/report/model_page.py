@@ -65,6 +65,8 @@ def write_model_page(
         n_held_out=len(X),
         verdict=committee.verdict_,
         gain=committee.gain_,
+        effective=committee.effective_experts_,
+        classes=[str(label) for label in committee.classes_] if classify else [],
         information=committee.information_,
         rules=committee.rules(),
         most=MOST_COLUMNS,
