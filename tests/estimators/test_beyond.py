@@ -2,6 +2,7 @@
 
 import copy
 import sqlite3
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,6 +11,7 @@ from sklearn.linear_model import LinearRegression
 
 import pinfactory
 from pinfactory import SpecialistRegressor
+from pinfactory.estimators.beyond import Beyond
 from pinfactory.estimators.table import Reach, Rows
 from pinfactory.persistence import ModelFileError
 
@@ -47,31 +49,55 @@ def test_beyond_the_data_answers_change_as_those_of_one_line_of_all_rows(committ
     np.testing.assert_allclose(committee.predict(rows(-2.0, 2.0)), 2.0, atol=0.2)
 
 
-def test_rows_that_were_not_learned_from_are_answered_no_worse_than_by_one_line(committee, bent):
-    x, y = bent[["x", "other"]], bent["y"]
-    near = bent["x"].abs() < 10
-    own = LinearRegression().fit(x[near], y[near])
-    errors = [np.abs(model.predict(x[~near]) - y[~near]).max() for model in (committee, own)]
-    assert errors[0] < errors[1]
+def test_slopes_count_as_far_as_they_are_certain():
+    random = np.random.default_rng(0)
+    x = random.normal(size=(40_000, 3))
+    noise = random.normal(size=40_000) * (1 + np.abs(x[:, 1]))
+    y, weight = (x @ [1.0, 0.2, 0.0] + noise)[:, None], np.full(40_000, 7.0)
+    sure, plain = (
+        Beyond.fit(-np.ones(3), np.ones(3), x, y, weight, certain=c).slope[0, 0]
+        for c in (True, False)
+    )
+    # n times the variance of a slope is E[x_j² (1 + |x₂|)²]: 2 + 2 E|x|, and 1 + 2 E|x|³ + E x⁴.
+    variance = np.asarray([2 + 2 * np.sqrt(2 / np.pi), 4 + 4 * np.sqrt(2 / np.pi)]) / 40_000
+    np.testing.assert_allclose((plain - sure)[:2] * plain[:2], 4 * variance, rtol=0.1)
+    assert sure[2] == 0.0
+
+
+def test_rows_not_learned_from_tell_of_rows_farther_than_they_are_and_of_no_others(committee, bent):
+    near = bent[bent["x"].abs() < 10]
+    alone = SpecialistRegressor(n_experts=3, random_state=0).fit(near[["x", "other"]], near["y"])
+    # Rows at 60, 62 and 64 are 15 lengths of the middle outside, and 7 · 1.5² lengths reach to 63.
+    inside, outside = rows(-50.0, 0.5, 4.0, 55.0), rows(120.0, 150.0)
+    np.testing.assert_allclose(committee.predict(inside), alone.predict(inside), rtol=1e-5)
+    errors = [np.abs(model.predict(outside) - 40.0).max() for model in (committee, alone)]
+    assert errors[0] < 0.8 * errors[1]
 
 
 def test_experts_end_where_fewer_than_ten_rows_tell_of_a_slope():
     x = np.r_[np.arange(1001) / 1000, np.arange(40.0, 52.0), 70.0][:, None]
     every = Rows(np.arange(len(x)), np.ones(len(x)))
-    reach = Reach.of_experts(x, every, Reach.endless(1))
-    # Ten rows are at 43 or more. No row is below 0, where the middle 95 % end at 0.025 and 0.988.
-    np.testing.assert_allclose(reach, [[0.025 - 0.963], [43.0]], atol=0.002)
+    reach = Reach.of_experts(x, every, Reach(np.array([0.025]), np.array([6.975])))
+    # Ten rows are at 43 or more. No row is below 0.
+    np.testing.assert_allclose(reach, [[0.025 - 6.95], [43.0]], atol=0.002)
 
 
-def test_rows_measured_wrongly_change_no_prediction_of_other_rows():
+@pytest.mark.parametrize("gaps", [False, True], ids=["array", "frame with gaps"])
+def test_rows_measured_wrongly_change_no_prediction_of_other_rows(gaps):
     random = np.random.default_rng(1)
     x = random.standard_t(3, size=(600, 3))
     y = x.sum(axis=1) + np.abs(x[:, 0]) + random.normal(0, 0.1, 600)
     wrong = 50.0 * random.choice([-1.0, 1.0], size=(10, 3)) * x.std(axis=0)
-    model = SpecialistRegressor(n_experts=4, random_state=0).fit(x, y)
-    alone = model.predict(x)
-    model.fit(np.vstack([x, wrong]), np.r_[y, np.full(10, y.mean())])
-    assert np.mean((model.predict(x) - alone) ** 2) < 0.002 * np.var(y)
+    if gaps:
+        x[:50, 1] = np.nan
+
+    def samples(values: np.ndarray) -> Any:
+        return pd.DataFrame(values, columns=["a", "b", "c"]) if gaps else values
+
+    model = SpecialistRegressor(n_experts=4, random_state=0)
+    alone = model.fit(samples(x), y).predict(samples(x))
+    model.fit(samples(np.vstack([x, wrong])), np.r_[y, np.full(10, y.mean())])
+    np.testing.assert_allclose(model.predict(samples(x)), alone, atol=1e-4)
 
 
 def test_a_straight_line_goes_on_however_far_a_row_is():

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pinfactory.estimators.table import Reach, RowBatches, Rows, Table, Validation
+from pinfactory.estimators.table import Distances, RowBatches, Rows, Table, Validation
 
 
 def table(n: int) -> Table:
@@ -55,9 +55,33 @@ def test_rows_far_outside_are_left_out_and_no_others():
     # The middle 95 % of the first column is (−0.95, 0.95); seven times its length beyond is ±14.25.
     x[:2, 0] = 13.5, -15.0
     rows = Rows(np.arange(1000), np.full(1000, 3.0))
-    kept = Reach.find(x, rows).keep(x, rows)
+    kept = Distances.find(x, rows).learned
     np.testing.assert_array_equal(kept.position, [0, *range(2, 1000)])
     np.testing.assert_array_equal(kept.weight, 3.0)
+
+
+def test_what_is_learned_from_and_its_middle_are_the_same_whether_there_are_outliers():
+    """Counts, whose middle ten more rows would move, and with it how far a row may be."""
+    random = np.random.default_rng(0)
+    for n_rows in range(300, 320):
+        x = random.geometric(0.5, size=(n_rows, 3)) * random.choice([1.0, 6.0], size=(n_rows, 3))
+        x[:20, 0] = np.arange(20.0) * 20
+        found = []
+        for n_far in (0, 10):
+            far = x.mean(axis=0) + 50 * x.std(axis=0) * random.choice([-1, 1], size=(n_far, 3))
+            rows = Rows(np.arange(n_rows + n_far), np.ones(n_rows + n_far))
+            found.append(Distances.find(np.vstack([x, far]), rows))
+        alone, beside = found
+        np.testing.assert_array_equal(alone.learned.position, beside.learned.position)
+        np.testing.assert_array_equal(alone.middle, beside.middle)
+
+
+def test_rows_not_learned_from_are_told_apart_by_how_far_they_are():
+    x = np.concatenate([np.linspace(-1, 1, 1000), [17.0, 18.0, 40.0, 1e9]])[:, None]
+    # One length is 1.9: they are 8.4, 9.0, 20.5 and 5e8 lengths outside.
+    distances = Distances.find(x, Rows(np.arange(1004), np.ones(1004)))
+    assert distances.farther() == [7 * 1.5, 7 * 1.5**3]
+    assert [len(distances.within(n).position) for n in distances.farther()] == [1002, 1003]
 
 
 def test_an_epoch_holds_every_row_a_replica_learns_from_once():

@@ -8,14 +8,18 @@ from jaxtyping import Float
 from sklearn.linear_model import Ridge
 from sklearn.preprocessing import StandardScaler
 
+from pinfactory.core.growth import BEYOND_NOISE
+
 
 class Beyond(NamedTuple):
     """Ranges of which each holds the one before, and the slopes outside each of them.
 
     The prediction is f(x₁) + s₁·(x₂ − x₁) + … + s_k·(x − x_k), with x_i the nearest point of range
     i. What an expert has learned from its own rows says little about a row far outside. The
-    line of all rows that were learned from continues there. Rows even farther out were not learned
-    from, because they would dominate it; a line of all rows continues where they begin.
+    line of all rows that were learned from continues there. Outside a range that holds rows that
+    were not learned from, because they would dominate it, the line of all rows in the range
+    continues, as far as its slopes are certain. So no row changes a prediction for a row nearer
+    than itself.
     """
 
     # The ends of the ranges, in the units of the experts.
@@ -36,12 +40,29 @@ class Beyond(NamedTuple):
         x: Float[np.ndarray, "n d"],
         y: Float[np.ndarray, "n t"],
         weight: Float[np.ndarray, " n"],
+        *,
+        certain: bool,
     ) -> "Beyond":
-        """Return one range, outside of which the line of some rows continues."""
+        """Return one range, outside of which the line of some rows continues.
+
+        If only as far as it is `certain`, a slope b with standard error e counts as
+        b·(1 − (2e/b)²), or zero where that is negative; the error of a slope grows with the
+        distance, and e allows for rows of unequal noise (White 1980).
+        """
+        weight = weight / weight.mean()
         scaler = StandardScaler().fit(x, sample_weight=weight)
-        line = Ridge().fit(scaler.transform(x), y, sample_weight=weight)
-        slope = np.reshape(line.coef_, (y.shape[1], -1)) / scaler.scale_
-        return cls(low[None], high[None], slope[None])
+        z = scaler.transform(x)
+        line = Ridge().fit(z, y, sample_weight=weight)
+        slope = np.reshape(line.coef_, (y.shape[1], -1))
+        if certain:
+            gram = (weight[:, None] * z).T @ z + np.eye(z.shape[1])
+            pull = np.linalg.solve(gram, z.T).T  # of each row on the slopes
+            residual = y - line.predict(z).reshape(y.shape)
+            doubt = BEYOND_NOISE**2 * (weight[:, None] * residual**2).T @ pull**2
+            square = slope**2
+            lost = np.divide(doubt, square, out=np.ones_like(slope), where=square > doubt)
+            slope = slope * (1.0 - lost)
+        return cls(low[None], high[None], slope[None] / scaler.scale_)
 
     def divide(
         self, x: Float[np.ndarray, "n d"]

@@ -112,8 +112,7 @@ class SpecialistClassifier(ClassifierMixin, Committee):
             if not warm:
                 self.classes_ = classes
             codes = self._codes(y, weight)
-            everything, reach = self._rows(X, codes, self._class_weighted(y, codes, weight))
-            rows = reach.keep(X, everything)
+            rows = self._rows(X, codes, self._class_weighted(y, codes, weight)).learned
             if not warm:
                 self._fit_scaler(X, rows)
             table = self._table(X, codes.astype(np.int32), rows)

@@ -28,6 +28,7 @@ from pinfactory.core.gaussian_experts import (
 from pinfactory.core.hierarchy import Expert, FamilyExpert, Hierarchy
 from pinfactory.core.learning import State
 from pinfactory.persistence import register
+from pinfactory.tables import FAR
 
 from .beyond import Beyond
 from .committee import Committee
@@ -45,7 +46,7 @@ from .predictive import (
     root_mean_square,
 )
 from .stream import Samples, fits
-from .table import MOST_RANGED, Reach, RowNumbers, Rows, Table
+from .table import MOST_RANGED, Distances, Reach, RowNumbers, Rows, Table
 from .table_learner import unscaled
 
 
@@ -125,12 +126,11 @@ class SpecialistRegressor(RegressorMixin, PredictiveDensity):
             X, y, weight = self._checked(X, y, sample_weight, reset=not warm, numeric=True)
             y = self._columns(y, reset=not warm)
             self._noise_mass: np.ndarray | None = None
-            everything, reach = self._rows(X, y, weight)
-            rows = reach.keep(X, everything)
+            distances = self._rows(X, y, weight)
             if not warm:
-                self._fit_scalers(X, y, rows)
-            self._set_beyond(X, y, everything, rows, reach)
-            table = self._table(X, self._targets(y), rows)
+                self._fit_scalers(X, y, distances.learned)
+            self._set_beyond(X, y, distances)
+            table = self._table(X, self._targets(y), distances.learned)
             self._fit_table(table, callbacks=callbacks, checkpoint=checkpoint)
             self._set_noise(table)
             if hasattr(self, "encoding_"):
@@ -258,18 +258,20 @@ class SpecialistRegressor(RegressorMixin, PredictiveDensity):
         known = getattr(self, "_beyond", None)
         return None if known is None else Beyond(*known)
 
-    def _set_beyond(
-        self, X: np.ndarray, y: np.ndarray, everything: Rows, learned: Rows, reach: Reach
-    ) -> None:
-        """Find where experts end and the line of the learned rows continues, then that of all."""
-        near = Reach.of_experts(X, learned, reach) if self.standardise else reach
+    def _set_beyond(self, X: np.ndarray, y: np.ndarray, distances: Distances) -> None:
+        """Find where experts end and a line continues: farther out, that of rows nearer by."""
+        middle, learned = distances.middle, distances.learned
+        near = Reach.of_experts(X, learned, middle) if self.standardise else middle
+        ranges = [(near, learned)]
+        ranges += [(middle.widened(n), distances.within(n)) for n in (FAR, *distances.farther())]
         parts = []
-        for ends, rows in ((near, learned), (reach, everything)):
+        for ends, rows in ranges:
             # Rows come in the order of a hash: the first of them are a random sample.
             own, weight = rows.position[:MOST_RANGED], rows.weight[:MOST_RANGED]
             low, high = (self._standardised(end).astype(float) for end in ends)
-            x, targets = self._standardised(X[own]), self._targets(y[own])
-            parts.append(Beyond.fit(low, high, x.astype(float), targets.astype(float), weight))
+            x, targets = self._standardised(X[own]).astype(float), self._targets(y[own])
+            line = (x, targets.astype(float), weight)
+            parts.append(Beyond.fit(low, high, *line, certain=ends is not near))
         found = Beyond.stack(parts)
         if self.expert == "constant":
             found = found._replace(slope=np.zeros_like(found.slope))

@@ -11,7 +11,7 @@ from sklearn.utils.validation import validate_data
 from pinfactory.core.batches import MIX, Epochs, hash_rows, padded, padded_length
 from pinfactory.core.hierarchy import stack
 from pinfactory.core.learning import Data
-from pinfactory.tables import Encoding
+from pinfactory.tables import FAR, Encoding, middle_range
 
 RowNumbers = Int[np.ndarray, " _"]
 
@@ -20,9 +20,13 @@ RowNumbers = Int[np.ndarray, " _"]
 MOST_JUDGED = 10_000
 # Enough rows to know the range of a column.
 MOST_RANGED = 20_000
-# How far rows may be to be learned from, and how far experts are asked at least, in lengths of the
-# middle 95 % of a column; and the fewest rows that tell of a slope farther out.
-FAR, NEAR, FEW = 7.0, 1.0, 10
+# How far experts are asked at least, in lengths of the middle 95 % of a column, and the fewest rows
+# that tell of a slope farther out.
+NEAR, FEW = 1.0, 10
+# Steps in which rows farther out are told apart, and the most of them: rows beyond are ignored.
+FARTHER, MOST_STEPS = 1.5, 8
+# How often the middle is found again, for columns of few values in which it may never stay.
+ROUNDS = 10
 
 
 class FrameInputs:
@@ -68,11 +72,14 @@ class Rows(NamedTuple):
     position: np.ndarray
     weight: np.ndarray
 
+    def take(self, chosen: np.ndarray | slice) -> "Rows":
+        """Return some of the rows."""
+        return Rows(self.position[chosen], self.weight[chosen])
+
     def parts(self, length: int = 65_536) -> "Iterator[Rows]":
         """Return the rows in parts small enough to copy."""
         for start in range(0, len(self.position), length):
-            part = slice(start, start + length)
-            yield Rows(self.position[part], self.weight[part])
+            yield self.take(np.s_[start : start + length])
 
 
 def distinct(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Rows:
@@ -90,30 +97,26 @@ def distinct(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Rows:
 
 
 class Reach(NamedTuple):
-    """How far each column goes; rows beyond are far outside of all others."""
+    """How far each column goes."""
 
     low: Float[np.ndarray, " d"]
     high: Float[np.ndarray, " d"]
 
     @classmethod
-    def find(cls, x: Float[np.ndarray, "n d"], rows: Rows, lengths: float = FAR) -> "Reach":
-        """Return the range of the middle 95 % of rows and seven times its length on either side.
+    def middle(cls, x: Float[np.ndarray, "n d"], rows: Rows) -> "Reach":
+        """Return the range of the middle 95 % of rows.
 
-        That is 29 deviations of a normal distribution, but hardly beyond the tails of counts and
-        incomes. Columns whose middle is one value, such as indicators of rare categories, have no
-        end.
+        Columns whose middle is one value, such as indicators of rare categories, have no end.
         """
         sample, weight = rows.position[:MOST_RANGED], rows.weight[:MOST_RANGED]
-        low, high = np.quantile(
-            x[sample], (0.025, 0.975), axis=0, weights=weight, method="inverted_cdf"
-        )
-        reach = np.where(high > low, lengths * (high - low), np.inf)
-        return cls(low - reach, high + reach)
+        low, high = middle_range(x[sample], weight)
+        ends = high > low
+        return cls(np.where(ends, low, -np.inf), np.where(ends, high, np.inf))
 
     @classmethod
-    def of_experts(cls, x: Float[np.ndarray, "n d"], rows: Rows, most: "Reach") -> "Reach":
+    def of_experts(cls, x: Float[np.ndarray, "n d"], rows: Rows, middle: "Reach") -> "Reach":
         """Return the range experts predict for: little more than that of a few learned rows."""
-        near = cls.find(x, rows, NEAR)
+        near, most = middle.widened(NEAR), middle.widened(FAR)
         seen = np.sort(x[rows.position[:MOST_RANGED]], axis=0)
         few = min(FEW, len(seen))
         low, high = np.minimum(near.low, seen[few - 1]), np.maximum(near.high, seen[-few])
@@ -124,20 +127,61 @@ class Reach(NamedTuple):
         """Return a reach that no row is beyond."""
         return cls(np.full(n_columns, -np.inf), np.full(n_columns, np.inf))
 
-    def keep(self, x: Float[np.ndarray, "n d"], rows: Rows) -> Rows:
-        """Return the rows within reach.
+    def widened(self, lengths: float) -> "Reach":
+        """Return the range and so many times its length on either side."""
+        more = lengths * (self.high - self.low)
+        return Reach(self.low - more, self.high + more)
 
-        The pull of a row on a regression grows with the square of its distance, so that a few rows
-        beyond would undo what all others say.
-        """
+    def distance(self, x: Float[np.ndarray, "n d"], rows: Rows) -> Float[np.ndarray, " k"]:
+        """Return by how many lengths each row is outside, in the column where it is farthest."""
         ending = np.flatnonzero(np.isfinite(self.low))
         low, high = self.low[ending], self.high[ending]
-        inside = []
+        found = [np.empty(0)]
         for part in rows.parts():
             values = x[np.ix_(part.position, ending)]
-            inside.append(((values >= low) & (values <= high)).all(axis=1))
-        kept = np.concatenate(inside)
-        return Rows(rows.position[kept], rows.weight[kept])
+            outside = np.maximum(low - values, values - high) / (high - low)
+            found.append(outside.max(axis=1, initial=0.0))
+        return np.concatenate(found)
+
+
+class Distances(NamedTuple):
+    """How far each row is outside the middle of those that are learned from."""
+
+    rows: Rows  # all of them
+    middle: Reach  # of the rows that are learned from
+    lengths: Float[np.ndarray, " n"]  # see `Reach.distance`
+
+    @classmethod
+    def find(cls, x: Float[np.ndarray, "n d"], rows: Rows) -> "Distances":
+        """Return the distances from the middle of the rows that are no farther than seven lengths.
+
+        That is 29 deviations of a normal distribution, but hardly beyond the tails of counts and
+        incomes. The pull of a row on a regression grows with the square of its distance, so that a
+        few rows beyond would undo what all others say. The middle is found again without them
+        until it stays: all that is learned from the others is then the same as without them.
+        """
+        lengths = np.zeros(len(rows.position))
+        for _ in range(ROUNDS):
+            near = lengths <= FAR
+            middle = Reach.middle(x, rows.take(near))
+            lengths = middle.distance(x, rows)
+            if ((lengths <= FAR) == near).all():
+                break
+        return cls(rows, middle, lengths)
+
+    @property
+    def learned(self) -> Rows:
+        """Return the rows that are learned from."""
+        return self.within(FAR)
+
+    def within(self, lengths: float) -> Rows:
+        """Return the rows that are no farther than this."""
+        return self.rows.take(self.lengths <= lengths)
+
+    def farther(self) -> list[float]:
+        """Return bounds, each half as far again, between which there are rows not learned from."""
+        steps = np.log(self.lengths[self.lengths > FAR] / FAR) / np.log(FARTHER)
+        return [FAR * FARTHER**n for n in np.unique(np.ceil(steps)) if n <= MOST_STEPS]
 
 
 class Table(NamedTuple):

@@ -27,7 +27,7 @@ from .candidates import search
 from .fitting import Problem, Replica, Trainer
 from .parameters import CommitteeSettings
 from .stream import Samples, Stream, fits
-from .table import FrameInputs, Reach, Rows, Table, distinct
+from .table import Distances, FrameInputs, Reach, Rows, Table, distinct
 
 # Rows that are asked at once, and those of many experts: bounds the memory of predictions.
 BLOCK, SMALLEST_BLOCK, MANY_EXPERTS = 8192, 128, 64
@@ -87,10 +87,12 @@ class TableLearner(FrameInputs, CommitteeSettings):
             raise ValueError("`sample_weight` must hold a weight above zero, but got only zeros.")
         return X, y, weight
 
-    def _rows(self, X: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[Rows, Reach]:
-        """Return the distinct rows, and how far those go that are learned from."""
+    def _rows(self, X: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Distances:
+        """Return the distinct rows, and how far outside each of them is."""
         rows = distinct(X, y, weight)
-        return rows, Reach.find(X, rows) if self.standardise else Reach.endless(X.shape[1])
+        if self.standardise:
+            return Distances.find(X, rows)
+        return Distances(rows, Reach.endless(X.shape[1]), np.zeros(len(rows.position)))
 
     def _numbers(self, X: Any) -> Float[np.ndarray, "n d"]:
         """Return samples as the numbers that the committee sees."""

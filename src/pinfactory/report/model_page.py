@@ -64,6 +64,9 @@ def write_model_page(
         classify=classify,
         n_held_out=len(X),
         verdict=committee.verdict_,
+        gain=committee.gain_,
+        effective=committee.effective_experts_,
+        classes=[str(label) for label in committee.classes_] if classify else [],
         information=committee.information_,
         rules=committee.rules(),
         most=MOST_COLUMNS,
@@ -127,7 +130,11 @@ def _draw_calibration(committee: Any, X: Any, y: Any, axes: Any) -> None:
     inside = 2.0 * np.abs(committee.cdf(X, truth) - 0.5)
     second.plot(level, [(inside <= p).mean() for p in level], color="#222222", lw=1.6)
     second.plot([0, 1], [0, 1], color="#777777", lw=1)
-    second.set(xlabel="nominal", ylabel="observed", title="Coverage of the intervals")
+    second.set(
+        xlabel="share of true values an interval should contain",
+        ylabel="share it contains",
+        title="Coverage of the intervals",
+    )
     first.locator_params(nbins=5)
     for axis in (first.xaxis, first.yaxis):
         axis.set_major_formatter(lambda value, _: quantity(value))

@@ -1,11 +1,12 @@
 """Data frames as they are: which kinds their columns have, and how they become numbers and back."""
 
-from .columns import MISSING, OTHER, Column, Feature
+from .columns import FAR, MISSING, OTHER, Column, Feature, middle_range
 from .encoding import INDICATOR_SCALE, Encoding
 from .frames import as_frame, read_frame, write_frame
 from .rules import Gate, Rule, Rules, Weight
 
 __all__ = [
+    "FAR",
     "INDICATOR_SCALE",
     "MISSING",
     "OTHER",
@@ -17,6 +18,7 @@ __all__ = [
     "Rules",
     "Weight",
     "as_frame",
+    "middle_range",
     "read_frame",
     "write_frame",
 ]

@@ -18,6 +18,8 @@ FEWEST, FEWEST_SHARE, FEWEST_OF_ALL = 10, 0.05, 3
 # … and so are those after so many more frequent ones.
 MOST_LEVELS = 40
 OTHER, MISSING = "(other)", frames.MISSING
+# Values farther from the middle 95 % of a column than so many lengths of it are outliers.
+FAR = 7.0
 
 
 class Feature(NamedTuple):
@@ -45,7 +47,8 @@ class Column:
     has_other: bool = False
     n_missing: int = 0  #: missing values in the rows of `fit`
     has_missing: bool = False  #: whether they have an indicator of their own
-    fill: float = 0.0  #: the median (or the share of True), which stands for a missing number
+    #: The median of all but outliers (or the share of True), which stands for a missing number.
+    fill: float = 0.0
     #: The range of numbers.
     low: float = 0.0
     high: float = 0.0
@@ -231,11 +234,25 @@ def _number(name: str, values: np.ndarray, *, kind: Kind = "number", part: Part 
         part,
         n_missing=n_missing,
         has_missing=n_missing >= fewest(len(values)),
-        fill=float(known.mean() if kind == "boolean" else np.median(known)),
+        fill=float(known.mean() if kind == "boolean" else _median(known)),
         low=float(known.min()),
         high=float(known.max()),
         whole=bool((known == np.round(known)).all()),
     )
+
+
+def middle_range(
+    values: Float[np.ndarray, "n *d"], weight: Float[np.ndarray, " n"] | None = None
+) -> Float[np.ndarray, "2 *d"]:
+    """Return the ends of the middle 95 % of every column."""
+    return np.quantile(values, (0.025, 0.975), axis=0, weights=weight, method="inverted_cdf")
+
+
+def _median(values: Float[np.ndarray, " n"]) -> float:
+    """Return the median of all values but outliers, the same whether there are any."""
+    low, high = middle_range(values)
+    most = FAR * (high - low) or np.inf
+    return float(np.median(values[(values >= low - most) & (values <= high + most)]))
 
 
 def _category(name: str, values: np.ndarray, part: Part = "") -> Column:

@@ -82,6 +82,9 @@ class LinearModelTree(BaseEstimator):
 class Aplr(BaseEstimator):
     """APLR with its own tuner at its defaults, which compares by five folds; on one core.
 
+    The tuner chooses one parameter after the other: all combinations would take three times as
+    long.
+
     Parameters
     ----------
     classify
@@ -106,7 +109,7 @@ class Aplr(BaseEstimator):
 
         grid = self.grid or APLRTuner().parameters
         fixed = {"random_state": [self.seed], "n_jobs": [1]}
-        tuner = APLRTuner(grid | fixed, is_regressor=not self.classify)
+        tuner = APLRTuner(grid | fixed, not self.classify, sequential_tuning=True)
         if self.classify:
             self.classes_, y = np.unique(y, return_inverse=True)
         tuner.fit(X, [str(number) for number in y] if self.classify else y)
@@ -186,10 +189,15 @@ def one_line(classify: bool) -> Any:
     return make_pipeline(StandardScaler(), linear)
 
 
+def decision_tree(classify: bool, seed: int, n_leaves: int) -> Any:
+    """Return a decision tree with a constant in every leaf."""
+    tree = DecisionTreeClassifier if classify else DecisionTreeRegressor
+    return tree(max_leaf_nodes=n_leaves, random_state=seed)
+
+
 def linear_tree(classify: bool, seed: int, n_leaves: int) -> LinearModelTree:
     """Return a decision tree with a linear model in every leaf."""
-    tree = DecisionTreeClassifier if classify else DecisionTreeRegressor
-    return LinearModelTree(tree(max_leaf_nodes=n_leaves, random_state=seed), one_line(classify))
+    return LinearModelTree(decision_tree(classify, seed, n_leaves), one_line(classify))
 
 
 def lightgbm(classify: bool, seed: int) -> Any:
