@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from sklearn.utils.validation import check_is_fitted
 
 from pinfactory import settings as check
+from pinfactory.base import warm_identity
 from pinfactory.callbacks import fingerprint
 from pinfactory.core.compiling import bounded, with_library_settings
 from pinfactory.core.constraints import Constraints, Schedule, UtilityScale
@@ -112,13 +113,16 @@ class MetaSpecialist(MetaSettings, Generic[Fitted]):
             model = self.state_.model if goes_on else self._build(description, seed)
             learner, state = self._start(model, description, new=not goes_on)
             scaled = ScaledTasks(tasks, self.scale_)
+            identity = {"tasks": fingerprint(*jax.tree.leaves(seen))} if checkpoint else None
+            if identity and goes_on:
+                identity |= warm_identity(model)
             trained = self._train(
                 learner,
                 Run.start(jax.random.key(seed)[None], stack([state])),
                 TaskSource(scaled),
                 callbacks=callbacks,
                 checkpoint=checkpoint,
-                identity={"tasks": fingerprint(*jax.tree.leaves(seen))} if checkpoint else None,
+                identity=identity,
                 steps=self.max_iter,
                 batches=TaskBatches(scaled, check.integer("batch_size", self.batch_size, 1)),
                 # Images take long: callbacks and Ctrl-C should not have to wait for them.
