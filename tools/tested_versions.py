@@ -13,9 +13,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from counts import Trial, record, recorded
 
-TRIAL = Trial(
+TRIAL = (
     "tested_versions",
     "Tests with other versions of Python and libraries",
     """
@@ -48,13 +47,16 @@ def main() -> int:
     args, tests = parser.parse_known_args()
     outcomes = Outcomes()
     code = int(pytest.main(["-q", *tests], plugins=[outcomes]))
+    # After the tests, which check the types of modules as they are imported.
+    from counts import Trial, record, recorded
+
     python, jax, numpy = platform.python_version(), version("jax"), version("numpy")
     kind = f"Python {python} with JAX {jax} and NumPy {numpy}"
     if args.more:
-        outcomes.counts.update(recorded(args.record, TRIAL, kind))
+        outcomes.counts.update(recorded(args.record, Trial(*TRIAL), kind))
     print(f"{kind}: {dict(outcomes.counts)}")
     if args.record:
-        record(args.record, TRIAL, kind, 0, outcomes.counts)
+        record(args.record, Trial(*TRIAL), kind, 0, outcomes.counts)
     return code
 
 
