@@ -38,7 +38,8 @@ coverage: $(VENV)/.dev
 
 # Other environments than .venv, each in a folder of its own: the oldest versions that
 # pyproject.toml allows, and another Python: `make test-python PYTHON=python3.13`. With
-# `TESTS=tests/persistence` only some of the tests.
+# `TESTS=tests/persistence` only some of the tests; with `TESTS='--record results …'` their numbers
+# become a result.
 OTHER ?= .venv-$(notdir $(PYTHON))
 
 test-lowest: OTHER = .venv-lowest
@@ -47,13 +48,13 @@ test-lowest:
 	$(OTHER)/bin/pip install --quiet --upgrade pip
 	$(OTHER)/bin/python tools/lowest_versions.py > $(OTHER)/constraints.txt
 	$(OTHER)/bin/pip install --quiet -e '.[dev,rl,report]' -c $(OTHER)/constraints.txt
-	$(OTHER)/bin/pytest -n 2 --dist loadfile $(TESTS)
+	$(OTHER)/bin/python tools/tested_versions.py -n 2 --dist loadfile $(TESTS)
 
 test-python:
 	$(PYTHON) -m venv $(OTHER)
 	$(OTHER)/bin/pip install --quiet --upgrade pip
 	$(OTHER)/bin/pip install --quiet -e '.[dev,rl,report]'
-	$(OTHER)/bin/pytest -n 2 --dist loadfile $(TESTS)
+	$(OTHER)/bin/python tools/tested_versions.py -n 2 --dist loadfile $(TESTS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

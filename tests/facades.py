@@ -1,5 +1,6 @@
 """One dictionary of all learners, over which the laws of `test_facades.py` are tested."""
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from pinfactory import (
     SpecialistRegressor,
     paper,
 )
+from pinfactory.core.information import Information
 from pinfactory.meta.tasks import ArrayTasks, Sinusoids
 from pinfactory.rl.envs import Pendulum
 from point_task import point_tasks
@@ -38,6 +40,27 @@ class Facade(NamedTuple):
     responsibilities: Callable[[Any], np.ndarray]
     seed: str = "random_state"
     is_storable: bool = True
+
+
+def assert_possible(learner: Any, facade: Facade) -> None:
+    """Check that every KL ≥ 0, 0 ≤ I(·;M) ≤ log₂ M, and responsibilities sum to one."""
+    told, n_experts = learner.information_, learner.get_params()["n_experts"]
+    assert isinstance(told, Information)
+    assert 0.0 <= told.selector <= math.log2(n_experts) + 1e-5
+    assert 0.0 <= told.experts < math.inf
+    assert np.all(np.asarray(told.per_expert) >= 0.0)
+    np.testing.assert_allclose(np.sum(told.responsibility), 1.0, rtol=1e-5)
+    np.testing.assert_allclose(
+        np.dot(told.responsibility, told.per_expert), told.experts, rtol=1e-3, atol=1e-6
+    )
+    assert 1.0 <= told.effective_experts <= n_experts * (1 + 1e-5)
+    assert learner.effective_experts_ == told.effective_experts
+    assert "selector" in repr(told)
+    assert np.isfinite(facade.answer(learner)).all()
+    shares = np.atleast_2d(facade.responsibilities(learner))
+    assert shares.shape[-1] == n_experts
+    assert (shares >= 0.0).all()
+    np.testing.assert_allclose(shares.sum(axis=-1), 1.0, rtol=1e-5)
 
 
 def _make(cls: type, *arguments: Any, **small: Any) -> Callable[..., Any]:

@@ -1,16 +1,20 @@
 """Laws that hold for every learner of the library."""
 
-import math
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 from sklearn.base import clone
 
-from facades import FACADES, N_EXPERTS
+from facades import FACADES, N_EXPERTS, assert_possible
 from pinfactory.baselines import MAML
 from pinfactory.callbacks import Callback
-from pinfactory.core.information import Information
 
 # All laws of one learner come one after the other: few of its programs are compiled twice.
 every = pytest.mark.parametrize("name", FACADES, scope="module")
@@ -35,26 +39,6 @@ def test_settings_can_be_read_shown_and_used_again(name):
     assert learner.set_params(beta_expert=8.5).get_params()["beta_expert"] == 8.5
 
 
-def assert_possible(learner, facade):
-    told = learner.information_
-    assert isinstance(told, Information)
-    assert 0.0 <= told.selector <= math.log2(N_EXPERTS) + 1e-6
-    assert 0.0 <= told.experts < math.inf
-    assert np.all(np.asarray(told.per_expert) >= 0.0)
-    np.testing.assert_allclose(np.sum(told.responsibility), 1.0, rtol=1e-5)
-    np.testing.assert_allclose(
-        np.dot(told.responsibility, told.per_expert), told.experts, rtol=1e-3, atol=1e-6
-    )
-    assert 1.0 <= told.effective_experts <= N_EXPERTS + 1e-6
-    assert learner.effective_experts_ == told.effective_experts
-    assert "selector" in repr(told)
-    assert np.isfinite(facade.answer(learner)).all()
-    shares = np.atleast_2d(facade.responsibilities(learner))
-    assert shares.shape[-1] == N_EXPERTS
-    assert (shares >= 0.0).all()
-    np.testing.assert_allclose(shares.sum(axis=-1), 1.0, rtol=1e-5)
-
-
 @every
 def test_information_and_responsibilities_are_possible(name):
     assert_possible(fitted(name), FACADES[name])
@@ -75,6 +59,60 @@ def test_the_same_seed_gives_the_same_learner(name):
     facade = FACADES[name]
     again = facade.fit(facade.make())
     np.testing.assert_array_equal(facade.answer(again), facade.answer(fitted(name)))
+
+
+@every
+def test_the_same_seed_gives_the_same_learner_in_threads_side_by_side(name):
+    facade, learner = FACADES[name], fitted(name)
+    with ThreadPoolExecutor(3) as threads:
+        trained = list(threads.map(lambda _: facade.fit(facade.make()), range(3)))
+        answers = list(threads.map(facade.answer, trained))
+    for answer in answers:
+        np.testing.assert_array_equal(answer, facade.answer(learner))
+
+
+ANSWERS = """
+import sys, warnings
+import numpy as np
+from facades import FACADES
+warnings.simplefilter("ignore")
+np.savez(sys.argv[1], **{n: f.answer(f.fit(f.make())) for n, f in FACADES.items()})
+"""
+
+
+@pytest.mark.slow
+def test_the_same_seed_gives_the_same_learners_in_other_processes_with_any_number_of_threads(
+    tmp_path,
+):
+    found = []
+    for threads in ("1", "4"):
+        environment = os.environ | dict.fromkeys(("NPROC", "OPENBLAS_NUM_THREADS"), threads)
+        path = tmp_path / f"{threads}.npz"
+        command = [sys.executable, "-c", ANSWERS, str(path)]
+        subprocess.run(command, env=environment, cwd=Path(__file__).parent, check=True)
+        found.append(dict(np.load(path)))
+    for name, one, other in zip(FACADES, *(f.values() for f in found), strict=True):
+        np.testing.assert_array_equal(one, other, err_msg=name)
+
+
+def asked_in_a_fork(facade, learner):
+    """Ask in a forked process; return whether all was refused there, and nothing hung."""
+    if child := os.fork():
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    signal.alarm(60)
+    try:
+        for ask in (facade.answer, facade.responsibilities, lambda _: facade.fit(facade.make())):
+            with pytest.raises(RuntimeError, match="get_context"):
+                ask(learner)
+        os._exit(7)
+    finally:
+        os._exit(1)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:RuntimeWarning", "ignore:.*fork:DeprecationWarning")
+@every
+def test_a_forked_process_gets_an_error_instead_of_waiting_for_ever(name):
+    assert asked_in_a_fork(FACADES[name], fitted(name))
 
 
 @pytest.mark.parametrize(

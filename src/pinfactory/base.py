@@ -9,6 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
+import equinox as eqx
+import jax
 import numpy as np
 from jaxtyping import PyTree
 from sklearn.base import BaseEstimator
@@ -21,7 +23,7 @@ from pinfactory.core.constraints import Priors, Resource, is_met
 from pinfactory.core.hierarchy import Decision
 from pinfactory.core.information import Information
 from pinfactory.core.training import Callback, Run, Steps, Trained, TrainingInterrupted, train
-from pinfactory.persistence import dotted_name, load, save_model, set_attributes
+from pinfactory.persistence import MismatchError, dotted_name, load, save_model, set_attributes
 
 Documented = TypeVar("Documented")
 
@@ -141,7 +143,13 @@ class Learnable(BaseEstimator):
             return train(learner, run, data, callbacks=watching, **options)
 
         return self._watched(
-            training, run, callbacks, checkpoint=checkpoint, identity=identity, phase=phase
+            training,
+            run,
+            callbacks,
+            checkpoint=checkpoint,
+            identity=identity,
+            phase=phase,
+            steps=options["steps"],
         )
 
     def _watched(
@@ -153,13 +161,15 @@ class Learnable(BaseEstimator):
         checkpoint: str | Path | None = None,
         identity: dict[str, Any] | None = None,
         phase: str = "",
+        steps: int | None = None,
         every: int = 1,
         verbose: bool | None = None,
     ) -> Trained:
         """Train with a progress bar if asked for, the user's callbacks, and checkpoints.
 
-        A training that a checkpoint holds goes on where it was; `identity` says of what data. A
-        `phase` before the last has a checkpoint of its own, whose name ends in that of the phase.
+        A training that a checkpoint holds goes on where it was; `identity` says of what data. One
+        that has taken more than `steps` is another. A `phase` before the last has a checkpoint of
+        its own, whose name ends in that of the phase.
         It is written every `every` chunks. `verbose` is that of the learner if it is missing.
         """
         watching = as_callbacks(callbacks)
@@ -171,7 +181,14 @@ class Learnable(BaseEstimator):
             watching.append(Checkpoint(checkpoint, every, identity=identity))
         try:
             if checkpoint is not None and checkpoint.exists():
-                return training(Checkpoint.resume(checkpoint, run, identity), watching)
+                resumed = Checkpoint.resume(checkpoint, run, identity)
+                if steps is not None and int(resumed.step) > steps:
+                    raise MismatchError(
+                        f"{checkpoint} must be a checkpoint of this run: it has taken "
+                        f"{int(resumed.step)} steps of training, but this run has {steps}; remove "
+                        "the file or name another"
+                    )
+                return training(resumed, watching)
             return training(run, watching)
         except TrainingInterrupted as stop:
             if int(stop.trained.run.step) == int(run.step):
@@ -235,6 +252,11 @@ def _shown(value: Any) -> str:
     if isinstance(value, np.random.RandomState):
         return f"RandomState {fingerprint(repr(value.get_state(legacy=False)))}"
     return dotted_name(value) if callable(value) else repr(value)
+
+
+def warm_identity(model: PyTree) -> dict[str, str]:
+    """Return what a checkpoint has to know of a training that goes on from a learned model."""
+    return {"warm_start": fingerprint(*jax.tree.leaves(eqx.filter(model, eqx.is_array)))}
 
 
 def describe(**parts: str) -> Callable[[Documented], Documented]:

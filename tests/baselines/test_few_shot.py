@@ -210,13 +210,17 @@ def test_a_refit_that_fails_or_is_interrupted_early_changes_nothing(tasks: Bars)
     assert all(vars(learner)[name] is value for name, value in before.items())
 
 
-def test_a_warm_start_goes_on_from_what_was_learned(tasks: Bars) -> None:
+def test_a_warm_start_goes_on_from_what_was_learned(tasks: Bars, tmp_path: Path) -> None:
     """Steps of no size leave the model as it was, whatever adapting to new tasks needs."""
     learner = MAML(inner_rate=0.003, inner_steps=1, test_steps=3, max_iter=3, batch_size=2)
     learner.set_params(random_state=0)
     first = learner.fit(tasks).model_
     learner.set_params(warm_start=True, learning_rate=0.0, max_iter=1).fit(tasks)
     assert eqx.tree_equal(learner.model_, first)
+    file = tmp_path / "run.pin"
+    learner.set_params(warm_start=False).fit(tasks, checkpoint=file)
+    with pytest.raises(MismatchError, match="belongs to warm_start None, but this run"):
+        learner.set_params(warm_start=True).fit(tasks, checkpoint=file)
 
 
 def test_pre_training_needs_labels(tasks: Bars) -> None:

@@ -116,6 +116,11 @@ def test_ctrl_c_says_how_to_go_on(toys, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("pinfactory.experiments.run", interrupt)
     assert main(["reproduce", "--out", str(tmp_path)]) == 130
     assert "the same command goes on" in capsys.readouterr().err
+    # Of a table nothing is kept.
+    monkeypatch.setattr(sys.modules["pinfactory.cli.fit"], "fit_and_judge", interrupt)
+    (tmp_path / "table.csv").write_text("x,y\n" + "1,2.5\n2,3.5\n3,1.5\n" * 9)
+    assert main(["fit", str(tmp_path / "table.csv"), "--target", "y"]) == 130
+    assert capsys.readouterr().err.endswith("pinfactory: interrupted\n")
 
 
 def test_without_the_report_packages_there_are_results_and_a_hint(

@@ -549,6 +549,23 @@ def test_a_checkpoint_of_another_fit_is_refused_by_name(tmp_path):
         quick().fit(X[::2], Y[::2], checkpoint=path)
     longer = quick(max_iter=900).fit(X, Y, checkpoint=path)
     assert longer.n_iter_ == 900
+    with pytest.raises(ValueError, match="has taken 900 steps of training, but this run has 100"):
+        quick(max_iter=100).fit(X, Y, checkpoint=path)
+    with pytest.raises(ValueError, match="belongs to warm_start None, but this run"):
+        longer.set_params(warm_start=True).fit(X, Y, checkpoint=path)
+
+
+def test_of_several_starts_a_finished_fit_keeps_the_same_when_it_is_resumed(tmp_path):
+    is_first = []
+    for seed in range(3):
+        several = {"n_init": 3, "start": "random", "random_state": seed}
+        path = tmp_path / f"{seed}.pin"
+        whole = quick(**several).fit(X, Y, checkpoint=path).predict_proba(X)
+        resumed = quick(**several).fit(X, Y, checkpoint=path)
+        np.testing.assert_array_equal(resumed.predict_proba(X), whole)
+        first = quick(**several | {"n_init": 1}).fit(X, Y).predict_proba(X)
+        is_first.append(np.allclose(first, whole, atol=1e-3))
+    assert not all(is_first)
 
 
 @pytest.mark.parametrize(("sizes", "n_folds"), [((60, 30), 3), ((30, 30, 30), 3), ((80, 20), 5)])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from pinfactory import SpecialistClassifier, SpecialistRegressor
+from pinfactory import SpecialistClassifier, SpecialistRegressor, base
 from pinfactory.estimators.stream import MOST_KEPT, Samples, Stream
 
 QUICK = {"n_experts": 2, "batch_size": 32, "random_state": 0}
@@ -66,3 +66,18 @@ def test_a_fitted_committee_keeps_its_units_whatever_comes(line):
     units = model.scaler_.mean_, model.target_scaler_.scale_
     model.partial_fit(x[:50] + 100.0, y[:50])
     assert (model.scaler_.mean_, model.target_scaler_.scale_) == units
+
+
+def test_a_batch_that_cannot_be_learned_from_leaves_no_rows_behind(line, monkeypatch):
+    def fail(*_, **__):
+        raise FloatingPointError("not finite")
+
+    (x, y), models = line, [SpecialistRegressor(**QUICK) for _ in range(2)]
+    for model in models:
+        model.partial_fit(x[:200], y[:200])
+    with monkeypatch.context() as patch:
+        patch.setattr(base, "train", fail)
+        with pytest.raises(FloatingPointError):
+            models[0].partial_fit(x[200:400], -y[200:400])
+    answers = [model.partial_fit(x[400:600], y[400:600]).predict(x) for model in models]
+    np.testing.assert_array_equal(*answers)

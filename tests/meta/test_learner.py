@@ -203,13 +203,17 @@ class TestRegressor:
         assert model.n_iter_ == 250
         assert np.isfinite(model.evaluate(CURVES, 250).mean)
 
-    def test_a_warm_start_goes_on_from_what_was_learned(self, regressor):
+    def test_a_warm_start_goes_on_from_what_was_learned(self, regressor, tmp_path):
         """Steps of no size leave it as it was; without a warm start it begins anew."""
         model = clone(regressor).set_params(max_iter=20).fit(CURVES)
         learned = model.evaluate(CURVES, 250).mean
         model.set_params(warm_start=True, learning_rate=0.0, max_iter=1).fit(Sinusoids(shots=5))
         assert model.evaluate(CURVES, 250).mean == learned
         assert model.set_params(warm_start=False).fit(CURVES).evaluate(CURVES, 250).mean != learned
+        file = tmp_path / "run.pin"
+        model.fit(CURVES, checkpoint=file)
+        with pytest.raises(ValueError, match="belongs to warm_start None, but this run"):
+            model.set_params(warm_start=True).fit(CURVES, checkpoint=file)
         with pytest.raises(ValueError, match="a warm start must have tasks"):
             model.set_params(warm_start=True).fit(two_inputs())
 

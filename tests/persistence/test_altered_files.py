@@ -47,6 +47,15 @@ def test_a_scale_that_no_meta_learner_has_is_refused(mean, tmp_path):
         load(path)
 
 
+@pytest.mark.slow
+def test_a_file_cannot_ask_for_tasks_of_very_many_classes(tmp_path):
+    write(tmp_path, ["PreTraining"])
+    path = tmp_path / "PreTraining.pin"
+    altered(path, lambda meta: meta["attributes"].update(n_outputs_=6 * 10**7))
+    with pytest.raises(DamagedFileError, match="`n_outputs_` must be"):
+        load(path)
+
+
 @pytest.mark.parametrize("kind", QUICK)
 def test_a_file_of_very_many_experts_is_refused_before_it_takes_memory(kind, tmp_path):
     write(tmp_path, [kind])

@@ -209,6 +209,23 @@ def test_a_killed_run_goes_on_from_its_checkpoint_as_if_nothing_had_happened(
     assert_same(resumed, trained)
 
 
+def test_a_finished_run_goes_on_if_more_steps_are_asked_for_and_refuses_fewer(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "run.pin"
+
+    def steady() -> SpecialistAgent:
+        return small(final_learning_rate=SpecialistAgent.learning_rate)
+
+    steady().learn(320, checkpoint=path)
+    assert_same(steady().learn(640, checkpoint=path), steady().learn(640))
+    with pytest.raises(
+        pinfactory.persistence.MismatchError,
+        match="has taken 10 steps of training, but this run has 5",
+    ):
+        steady().learn(320, checkpoint=path)
+
+
 def test_a_checkpoint_of_other_parameters_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "run.pin"
 

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Key, PyTree
 from sklearn.utils.validation import check_is_fitted
 
 from pinfactory import settings as check
-from pinfactory.base import Learnable
+from pinfactory.base import Learnable, warm_identity
 from pinfactory.callbacks import fingerprint
 from pinfactory.core.batches import Batches, Source
 from pinfactory.core.compiling import compiled_fully, with_library_settings
@@ -158,15 +158,18 @@ class FewShotBaseline(TrainedOnTasks):
             self.input_shape_, self.n_outputs_ = images.shape[1:], int(seen.support.y.max()) + 1
             source, batches = self._data(tasks)
             learner, state = self._start(images, jax.random.key(seed))
+            identity = {"tasks": fingerprint(*jax.tree.leaves(seen))} if checkpoint else None
             if self.warm_start and previous is not None:
                 state = _continued(state, previous)
+                if identity:
+                    identity |= warm_identity(previous.model)
             trained = self._train(
                 learner,
                 Run.start(jax.random.key(seed)[None], stack([state])),
                 source,
                 callbacks=callbacks,
                 checkpoint=checkpoint,
-                identity={"tasks": fingerprint(*jax.tree.leaves(seen))} if checkpoint else None,
+                identity=identity,
                 steps=self.max_iter,
                 batches=batches,
                 chunk=100,

@@ -24,6 +24,8 @@ from .gradient import gradient_model
 
 # A step has images instead of tasks.
 IMAGES = "batch_size : int, default=128\n        Images"
+# More classes than this, and than there are in training, no new task has.
+MOST_WAYS = 1000
 
 
 class LabelledSource(Source):
@@ -65,6 +67,10 @@ class PreTraining(FewShotBaseline):
     test_steps: int = 10
     inner_rates: Sequence[float] = (0.001, 0.003, 0.01, 0.03)
     _attributes = (*FewShotBaseline._attributes, "n_classes_", "inner_rate_")
+
+    def _check_state(self) -> None:
+        # No array of a file tells how many classes a new task has.
+        check.integer("n_outputs_", self.n_outputs_, 1, max(self.n_classes_, MOST_WAYS))
 
     @property
     def model_(self) -> FewShotModel:

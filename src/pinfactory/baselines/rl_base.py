@@ -63,7 +63,7 @@ class TaskBaseline(Agent):
             self._learner,
             self._run,
             self._data,
-            until=lambda run: last,
+            last=last,
             chunk=1,
             callbacks=callbacks,
             progress_bar=progress_bar,

@@ -25,6 +25,8 @@ COMMANDS: dict[str, Callable[..., int]] = {
         *(reproduce, results, sweep),
     )
 }
+# Those that keep what is finished.
+STORING = ("reproduce", "sweep")
 
 
 @contextmanager
@@ -65,5 +67,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"pinfactory: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("pinfactory: interrupted; the same command goes on from here", file=sys.stderr)
+        goes_on = "; the same command goes on from here" if arguments[0] in STORING else ""
+        print(f"pinfactory: interrupted{goes_on}", file=sys.stderr)
         return 130

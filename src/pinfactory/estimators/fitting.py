@@ -17,7 +17,7 @@ from pinfactory.core.batches import Batches, Epochs, current_mesh, share_rows
 from pinfactory.core.compiling import compiled
 from pinfactory.core.constraints import Budget, Constraints, Priors, Resource, Schedule, Scheduled
 from pinfactory.core.hierarchy import Decision, Expert, Hierarchy, assemble, stack, zeros_like
-from pinfactory.core.learning import CommitteeLoss, Data, Learner, State, Utility
+from pinfactory.core.learning import CommitteeLoss, Data, Learner, Loss, State, Utility
 from pinfactory.core.training import Run, Trained
 from pinfactory.networks import reserve
 
@@ -273,16 +273,20 @@ class Trainer:
 
     def result(self, trained: Trained[State], table: Table) -> Fit:
         """Return the best states of all replicas and how good each is."""
-        run, history = trained.run, trained.history
+        run = trained.run
         if run.best is not None:
             return Fit(_averaged(run.best.state), np.asarray(run.best.score), trained)
-        if not run.state.constraints.has_budget:
-            scores = history[-1].info.objective if history else np.zeros(len(run.key))
-            return Fit(_averaged(run.state), scores, trained)
-        # Objectives cannot be compared where every replica has found a price of its own.
+        states = _averaged(run.state)
+        if len(run.key) == 1:
+            return Fit(states, np.zeros(1), trained)
+        # Rows come in the order of a hash: the first of them are a random sample.
         data = table.take(np.arange(min(len(table.x), MOST_FOLDED))).padded()
-        scores = _held_out_scores(self.problem.judge, run.state, judged=data, together=None)
-        return Fit(_averaged(run.state), np.asarray(scores), trained)
+        if run.state.constraints.has_budget:
+            # Objectives cannot be compared where every replica has found a price of its own.
+            scores = _held_out_scores(self.problem.judge, run.state, judged=data, together=None)
+        else:
+            scores = _objectives(self.learner.loss, states, data, run.key[0])
+        return Fit(states, np.asarray(scores), trained)
 
     def fit_batch(
         self, table: Table, replica: Replica, known: State | None, n_iter: int, n_passes: int
@@ -328,6 +332,14 @@ def _outline(leaf: Any) -> Any:
 @compiled
 def _averaged(states: State) -> State:
     return eqx.filter_vmap(lambda state: state.averaged())(states)
+
+
+@compiled
+def _objectives(
+    loss: Loss, states: State, data: Data, key: Key[Array, ""]
+) -> Float[Array, " replicas"]:
+    """Return J of every replica."""
+    return eqx.filter_vmap(lambda state: -loss(state.model, state, data, key)[0])(states)
 
 
 @compiled

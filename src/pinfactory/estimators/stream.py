@@ -1,5 +1,6 @@
 """Rows of a stream that are learned from again, so that its order does not decide what is known."""
 
+import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -40,6 +41,12 @@ class Stream:
     def __init__(self, like: Samples, *, complete: bool) -> None:
         self.complete, self._random = complete, np.random.default_rng(0)
         self.kept, self._numbers = like.take(np.arange(0)), np.empty(0)
+
+    def copy(self) -> "Stream":
+        """Return one that further rows can be added to while this one stays as it is."""
+        other = copy.copy(self)
+        other._random = copy.deepcopy(self._random)
+        return other
 
     def add(self, samples: Samples) -> None:
         """Let further rows take the place of others."""

@@ -14,6 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_array, check_X_y, validate_data
 
 from pinfactory import settings as check
+from pinfactory.base import warm_identity
 from pinfactory.callbacks import fingerprint
 from pinfactory.core.compiling import compiled
 from pinfactory.core.growth import has_movable_outputs, order_by_share
@@ -136,6 +137,8 @@ class TableLearner(FrameInputs, CommitteeSettings):
         n_init = check.integer("n_init", self.n_init, 1)
         warm = self.state_ if self._is_warm() else None
         identity = {"data": fingerprint(*table)} if training["checkpoint"] else None
+        if identity and warm is not None:
+            identity |= warm_identity(warm.model)
         trainer, resources = self._trainer(identity=identity, **training), self._resources()
         self._set_n_experts(warm)
         self.__dict__.pop("_stream", None)
@@ -187,8 +190,9 @@ class TableLearner(FrameInputs, CommitteeSettings):
         are kept and as many steps as were taken before.
         """
         known, stream = hasattr(self, "state_"), getattr(self, "_stream", None)
-        if stream is None:
-            stream = self._stream = Stream(batch, complete=not known)
+        # A copy, so that the rows of a batch are forgotten if learning from it fails.
+        stream = Stream(batch, complete=not known) if stream is None else stream.copy()
+        self._stream = stream
         earlier, drawn = stream.kept, stream.draw(len(batch.X))
         stream.add(batch)
         if known and not (stream.complete and self._is_out_of_scale(stream.kept)):

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from sklearn.utils.validation import check_is_fitted
 
 from pinfactory import settings as check
+from pinfactory.base import warm_identity
 from pinfactory.callbacks import fingerprint
 from pinfactory.core.compiling import bounded, with_library_settings
 from pinfactory.core.constraints import Constraints, Schedule, UtilityScale
@@ -113,13 +114,16 @@ class MetaSpecialist(MetaSettings, Generic[Fitted]):
             model = self.state_.model if goes_on else self._build(description, seed)
             learner, state = self._start(model, description, new=not goes_on)
             scaled, growth = ScaledTasks(tasks, self.scale_), self._growth()
+            identity = {"tasks": fingerprint(*jax.tree.leaves(seen))} if checkpoint else None
+            if identity and goes_on:
+                identity |= warm_identity(model)
             trained = self._train(
                 learner,
                 Run.start(jax.random.key(seed)[None], stack([state])),
                 TaskSource(scaled),
                 callbacks=callbacks,
                 checkpoint=checkpoint,
-                identity={"tasks": fingerprint(*jax.tree.leaves(seen))} if checkpoint else None,
+                identity=identity,
                 steps=self.max_iter,
                 between=growth and TaskGrowth(growth, self.max_iter, self._utility(), scaled),
                 batches=TaskBatches(scaled, check.integer("batch_size", self.batch_size, 1)),

@@ -241,6 +241,7 @@ class GradientMixture(DensityMixin, Learnable):
         return np.asarray(self.state_.model.experts.mean, float)
 
     @property
+    @with_library_settings
     def covariances_(self) -> Float[np.ndarray, "m d d"]:
         """(λνW)⁻¹ of every expert."""
         check_is_fitted(self)

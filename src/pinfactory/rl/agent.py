@@ -220,12 +220,13 @@ class SpecialistAgent(Predictor, HierarchicalAgent):
         n_iterations = -(-check.integer("total_timesteps", total_timesteps, 1, most) // unit)
         chunk = max(1, check.integer("report_every", report_every, 1, most) // unit)
         learner = backend.learner(self._ppo, self.n_steps)
+        run = self.prepared_run(n_iterations)
         try:
             self._go_on(
                 learner,
-                self.prepared_run(n_iterations),
+                run,
                 backend.data(self.seed, self.n_steps),
-                until=self._last_iteration,
+                last=int(run.step) + n_iterations,
                 chunk=1 if backend.on_host else chunk,
                 every=chunk if backend.on_host else 1,
                 unit=unit,

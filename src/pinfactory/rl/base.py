@@ -1,7 +1,6 @@
 """What agents add to `pinfactory.base.Learnable`: runs that go on, logs, budgets, files."""
 
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,7 +96,7 @@ class Agent(Learnable):
         run: Run,
         data: Any,
         *,
-        until: Callable[[Run], int],
+        last: int,
         unit: int = 1,
         every: int = 1,
         callbacks: Callbacks = None,
@@ -105,7 +104,7 @@ class Agent(Learnable):
         checkpoint: str | Path | None = None,
         **options: Any,
     ) -> None:
-        """Train to the iteration that `until` tells of a run, and keep the run, whatever happens.
+        """Train to the iteration `last`, and keep the run, whatever happens.
 
         A report is an average over `every` chunks, in whose iterations `unit` steps each are
         counted. Other options are those of `pinfactory.core.training.train`.
@@ -118,8 +117,9 @@ class Agent(Learnable):
             reported += [TensorBoard(directory), JsonLines(Path(directory) / "progress.jsonl")]
         reported += as_callbacks(callbacks)
 
-        def training(run: Run, watching: list[Callback]) -> Trained:
-            return train(learner, run, data, steps=until(run), callbacks=watching, **options)
+        def training(found: Run, watching: list[Callback]) -> Trained:
+            found = self._as_asked(found, run)
+            return train(learner, found, data, steps=last, callbacks=watching, **options)
 
         try:
             self._run = self._watched(
@@ -128,6 +128,7 @@ class Agent(Learnable):
                 [KeepState(self), Reports(reported, unit, every)],
                 checkpoint=checkpoint,
                 identity=self._subject() if checkpoint else None,
+                steps=last,
                 every=every,
                 verbose=False,  # its bar counts chunks
             ).run
@@ -135,6 +136,10 @@ class Agent(Learnable):
             self._run = error.run
             raise
         self._pass_on_interrupt()
+
+    def _as_asked(self, found: Run, asked: Run) -> Run:
+        """Return the run of a checkpoint with the length of the run that is asked for."""
+        return found
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -207,17 +212,17 @@ class HierarchicalAgent(Agent):
         """Return the run that `learn` goes on with; learning rates fall until its end."""
         run = self._first_run() if self._run is None else self._run
         first = int(run.step)
-
-        def span(run: Run) -> Any:
-            hyper = self._agent_state(run.state).hyper
-            return hyper.first_iteration, hyper.last_iteration
-
         # With the leading axis of replicas that a run has.
         ends = (np.array([n], np.float32) for n in (first, first + n_iterations))
-        return eqx.tree_at(span, run, tuple(map(jax.device_put, ends)))
+        return eqx.tree_at(self._span, run, tuple(map(jax.device_put, ends)))
 
-    def _last_iteration(self, run: Run) -> int:
-        return int(self._agent_state(run.state).hyper.last_iteration[0])
+    def _as_asked(self, found: Run, asked: Run) -> Run:
+        return eqx.tree_at(self._span, found, self._span(asked))
+
+    def _span(self, run: Run) -> Any:
+        """Return the first and the last iteration of a run, between which rates fall."""
+        hyper = self._agent_state(run.state).hyper
+        return hyper.first_iteration, hyper.last_iteration
 
     def _stored_settings(self) -> dict[str, Any]:
         """Return the settings as plain values for a file."""

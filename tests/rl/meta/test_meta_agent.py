@@ -168,6 +168,9 @@ def test_a_resumed_training_ends_as_one_that_never_stopped(
         jax.tree.leaves(trained.state_), jax.tree.leaves(resumed.state_), strict=True
     ):
         np.testing.assert_array_equal(one, other)
+    assert int(agent().learn(120, checkpoint=file).state_.iteration) == 120
+    with pytest.raises(MismatchError, match="has taken 120 steps of training, but this run has 40"):
+        agent().learn(40, checkpoint=file)
 
 
 def test_a_checkpoint_of_other_tasks_is_refused_by_name(

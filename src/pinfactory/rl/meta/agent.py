@@ -174,11 +174,12 @@ class MetaSpecialistAgent(HierarchicalAgent):
         """
         self._report_every = check.integer("report_every", report_every, 1)
         self._information = None
+        run = self.prepared_run(check.integer("iterations", iterations, 1))
         self._go_on(
             self._learner,
-            self.prepared_run(check.integer("iterations", iterations, 1)),
+            run,
             DrawnTasks(),
-            until=self._last_iteration,
+            last=int(run.step) + iterations,
             chunk=self._report_every,
             batches=TaskStream(self.family, 2 * self.n_tasks),
             callbacks=callbacks,
