@@ -1,5 +1,6 @@
 """What the pages say is true: names exist, code runs and prints what is shown."""
 
+import base64
 import functools
 import json
 import pkgutil
@@ -10,14 +11,15 @@ from operator import attrgetter
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+import notebooks
 import pytest
 from docs_words import count
 from docs_words import pages as all_pages
-from notebooks import notebook
 from run_pages import BLOCK, run_page
 
 from pinfactory import cli
-from pinfactory.experiments import discover
+from pinfactory.experiments import discover, read_accepted
+from pinfactory.report import format_measure
 
 ROOT = Path(__file__).parents[1]
 EQUATIONS = (ROOT / "docs" / "equations.md").read_text(encoding="utf-8")
@@ -81,8 +83,9 @@ def test_a_block_that_is_a_file_is_written_and_can_be_imported(tmp_path, monkeyp
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs" / "guide").glob("*.md")), ids=NAME)
 def test_a_guide_has_no_more_than_1200_words(page):
-    words, _, _ = count(page.read_text(encoding="utf-8"))
-    assert 100 < words <= 1200
+    text = page.read_text(encoding="utf-8")
+    assert count(text)[0] > 100
+    assert len(text.split()) <= 1200
 
 
 @pytest.mark.parametrize(
@@ -91,7 +94,7 @@ def test_a_guide_has_no_more_than_1200_words(page):
     ids=NAME,
 )
 def test_a_notebook_has_the_cells_of_its_page_and_is_up_to_date(page):
-    made = notebook(page.read_text(encoding="utf-8"))
+    made = notebooks.notebook(page.read_text(encoding="utf-8"))
     assert page.with_suffix(".ipynb").read_text(encoding="utf-8") == made
     cells = json.loads(made)["cells"]
     blocks = page.read_text(encoding="utf-8").count("```python")
@@ -144,6 +147,44 @@ def test_what_a_block_prints_is_shown_below_it():
         if block["gap"] is None and re.search(r"^ *print\(", block["code"], re.MULTILINE)
     ]
     assert not hidden
+
+
+def test_no_line_of_code_or_output_is_wider_than_the_column_of_a_page():
+    fenced = re.compile(r"^```(?:python|text|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+    wide = [
+        (str(page.relative_to(ROOT)), line)
+        for page in all_pages()
+        for block in fenced.findall(page.read_text(encoding="utf-8"))
+        for line in block.splitlines()
+        if len(line) > 100
+    ]
+    assert not wide
+
+
+def test_a_picture_below_a_block_is_drawn_by_it_and_is_part_of_the_notebook(tmp_path, monkeypatch):
+    monkeypatch.setattr(notebooks, "FOLDER", tmp_path)
+    page = (
+        "```python\nfrom matplotlib import pyplot\n\npyplot.plot([1, 2])\n```\n\n"
+        "![a line](page_line.png)\n"
+    )
+    run_page(page, tmp_path / "page.md")
+    run_page(page, tmp_path / "other.md")  # the picture is not its own
+    drawn = (tmp_path / "page_line.png").read_bytes()
+    (cell,) = json.loads(notebooks.notebook(page))["cells"]
+    assert base64.b64decode(cell["outputs"][0]["data"]["image/png"]) == drawn
+
+
+def test_the_page_of_a_result_has_all_its_numbers(monkeypatch):
+    pytest.importorskip("sphinx")
+    monkeypatch.syspath_prepend(ROOT / "docs" / "_ext")
+    import results
+
+    for result in read_accepted(ROOT / "results").values():
+        tables = [cells for _, cells in results._all_measures(result)]
+        shown = {cell for cells in tables for row in cells for cell in row}
+        for measure in result["measures"]:
+            text = format_measure(measure, "±")
+            assert {text, f"{text} {measure['unit']}"} & shown, measure["name"]
 
 
 def test_words_and_blocks_are_counted():

@@ -1,10 +1,12 @@
 """Write the pages of docs/notebooks as notebooks: `python tools/notebooks.py [--check]`.
 
 A page is Markdown with blocks of Python; a block of kind `text` below one is what it prints, which
-the tests compare. So a notebook is executed as its page is, and nothing is written by hand twice.
+the tests compare, and a picture below that is what it draws (`tools/run_pages.py --write`). So a
+notebook is executed as its page is, and nothing is written by hand twice.
 """
 
 import argparse
+import base64
 import hashlib
 import json
 import re
@@ -12,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from run_pages import BLOCK
+from run_pages import BLOCK, PICTURE
 
 FOLDER = Path(__file__).parents[1] / "docs" / "notebooks"
 DOWNLOAD = re.compile(r"^\{download\}[^\n]*\n+", re.MULTILINE)
@@ -23,10 +25,11 @@ def notebook(page: str) -> str:
     cells: list[dict[str, Any]] = []
     end = 0
     page = DOWNLOAD.sub("", page)
-    for found in BLOCK.finditer(page):
+    for number, found in enumerate(BLOCK.finditer(page), start=1):
         cells += _text(page[end : found.start()])
-        cells.append(_code(found["code"], found["printed"]))
-        end = found.end()
+        picture = PICTURE.match(page, found.end())
+        cells.append(_code(number, found["code"], found["printed"], picture and picture["path"]))
+        end = (picture or found).end()
     cells += _text(page[end:])
     for number, cell in enumerate(cells):
         content = f"{number}{cell['source']}".encode()
@@ -42,12 +45,17 @@ def _text(text: str) -> list[dict[str, Any]]:
     return [{"cell_type": "markdown", "metadata": {}, "source": text}] if text else []
 
 
-def _code(code: str, printed: str | None) -> dict[str, Any]:
-    """Return a cell of code with what it prints."""
-    outputs = [{"output_type": "stream", "name": "stdout", "text": printed}] if printed else []
+def _code(number: int, code: str, printed: str | None, picture: str | None) -> dict[str, Any]:
+    """Return a cell of code with what it prints and draws."""
+    outputs: list[dict[str, Any]] = []
+    if printed:
+        outputs.append({"output_type": "stream", "name": "stdout", "text": printed})
+    if picture:
+        data = {"image/png": base64.b64encode((FOLDER / picture).read_bytes()).decode()}
+        outputs.append({"output_type": "display_data", "data": data, "metadata": {}})
     return {
         "cell_type": "code",
-        "execution_count": None,
+        "execution_count": number,
         "metadata": {},
         "outputs": outputs,
         "source": code.strip(),

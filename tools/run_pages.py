@@ -1,8 +1,10 @@
 """Run the code of pages and compare what it prints: `python tools/run_pages.py [--write] PAGE …`.
 
 The Python blocks of a page run one after the other in one namespace. A block of kind `text` right
-below one is what that block has to print; `--write` fills it in. A block whose first line is
-`# file: name.py` is written to that file, from which later blocks import, and is not run.
+below one is what that block has to print; `--write` fills it in. A picture right below that is
+what the block has drawn last, if its name begins with that of the page; `--write` makes it. A block
+whose first line is `# file: name.py` is written to that file, from which later blocks import, and
+is not run.
 """
 
 import argparse
@@ -20,12 +22,15 @@ BLOCK = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 
-
+PICTURE = re.compile(r"\n*!\[[^\]]*\]\((?P<path>[^)\s]+\.png)\)\n")
 FILE = re.compile(r"# file: (\w+\.py)\n")
 
 
-def run_page(text: str) -> str:
-    """Return the page with what its blocks really print, where it shows what they print."""
+def run_page(text: str, page: Path | None = None) -> str:
+    """Return the page with what its blocks really print, where it shows what they print.
+
+    With the path of the page its pictures are drawn as well.
+    """
     namespace: dict[str, object] = {}
 
     def run(found: re.Match[str]) -> str:
@@ -35,12 +40,23 @@ def run_page(text: str) -> str:
             return found[0]
         with contextlib.redirect_stdout(printed):
             exec(compile(found["code"], "<block of a page>", "exec"), namespace)
+        if page and (picture := PICTURE.match(text, found.end())):
+            draw(page, page.parent / picture["path"])
         if found["gap"] is None:
             return found[0]
         return f"```python\n{found['code']}```\n\n```text\n{printed.getvalue()}```\n"
 
     with imports_from_here():
         return BLOCK.sub(run, text)
+
+
+def draw(page: Path, picture: Path) -> None:
+    """Save the current figure as a picture of this page; leave the pictures of others alone."""
+    from matplotlib import pyplot
+
+    if picture.name.startswith(f"{page.stem}_"):
+        pyplot.savefig(picture, dpi=100, bbox_inches="tight")
+        pyplot.close("all")
 
 
 @contextlib.contextmanager
@@ -61,14 +77,14 @@ def main() -> int:
     """Run the command; return its exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("pages", nargs="+", type=Path)
-    parser.add_argument("--write", action="store_true", help="write what is printed into the page")
+    parser.add_argument("--write", action="store_true", help="fill in output and pictures")
     asked = parser.parse_args()
     os.environ.setdefault("MPLBACKEND", "agg")
     wrong = 0
     for page in (path.resolve() for path in asked.pages):
         before = page.read_text(encoding="utf-8")
         with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-            after = run_page(before)
+            after = run_page(before, page if asked.write else None)
         if asked.write:
             page.write_text(after, encoding="utf-8")
         elif before != after:

@@ -91,7 +91,8 @@ class AllMeasures(SphinxDirective):
         """Return text, table and a line about the run."""
         result = read_accepted(_FOLDER)[self.arguments[0]]
         about = [_paragraph(text) for text in result["about"].strip().split("\n\n")]
-        return [*about, _table_node(_all_measures(result)), _origin(result, self.config.release)]
+        tables = [_table_node(cells, title) for title, cells in _all_measures(result)]
+        return [*about, *tables, _origin(result, self.config.release)]
 
 
 def write_pages(app: Sphinx) -> None:
@@ -118,16 +119,61 @@ def _paragraph(text: str) -> nodes.paragraph:
     return nodes.paragraph("", "", *kinds)
 
 
-def _all_measures(result: dict[str, Any]) -> Cells:
+def _all_measures(result: dict[str, Any]) -> list[tuple[str, Cells]]:
+    """Return all numbers as tables, with their titles.
+
+    Numbers that the paper has, or that are promised, are listed one by one. Of the others, those of
+    one quantity with two further parts in their names are a table of both, and quantities with one
+    further part share a table, if that saves lines.
+    """
+    grouped: dict[str, list[dict[str, Any]]] = {}
+    for measure in result["measures"]:
+        grouped.setdefault(measure["name"].split(", ")[0], []).append(measure)
+    further: dict[int, list[str]] = {1: [], 2: []}
+    for quantity, measures in grouped.items():
+        parts = {measure["name"].count(", ") for measure in measures}
+        if len(measures) > 3 and len(parts) == 1 and not all(map(_has_more, measures)):
+            further.get(parts.pop(), []).append(quantity)
+    tables = [
+        (_with_unit(quantity, grouped), table(result, [quantity], 1, 2, "±"))
+        for quantity in further[2]
+    ]
+    if len(further[1]) > 1:
+        (_, *heads), *body = table(result, further[1], 1, 0, "±")
+        tables.append(("", [["", *(_with_unit(head, grouped) for head in heads)], *body]))
+    elif further[1]:
+        further[1].pop()
+    single = [
+        measure
+        for quantity, measures in grouped.items()
+        for measure in measures
+        if quantity not in further[1] + further[2] or _has_more(measure)
+    ]
+    return [*([("", _one_by_one(single))] if single else []), *tables]
+
+
+# What a measure may have besides its own number.
+_MORE = {"paper": "paper", "paper_method": "paper's method", "target": "promised"}
+
+
+def _one_by_one(measures: list[dict[str, Any]]) -> Cells:
     """Return the numbers with what the paper prints and what is promised, where there are any."""
-    more = {"paper": "paper", "paper_method": "paper's method", "target": "promised"}
-    shown = [key for key in more if any(m[key] is not None for m in result["measures"])]
-    head = ["", "measured", *(more[key] for key in shown)]
+    shown = [key for key in _MORE if any(m[key] is not None for m in measures)]
+    head = ["", "measured", *(_MORE[key] for key in shown)]
     rows = [
         [m["name"], f"{format_measure(m, '±')} {m['unit']}", *(number(m[key]) for key in shown)]
-        for m in result["measures"]
+        for m in measures
     ]
     return [head, *rows]
+
+
+def _has_more(measure: dict[str, Any]) -> bool:
+    return any(measure[key] is not None for key in _MORE)
+
+
+def _with_unit(quantity: str, grouped: dict[str, list[dict[str, Any]]]) -> str:
+    unit = grouped[quantity][0]["unit"]
+    return f"{quantity} ({unit})" if unit else quantity
 
 
 def _origin(result: dict[str, Any], release: str) -> nodes.paragraph:
@@ -149,13 +195,13 @@ def _reproduction(result: dict[str, Any]) -> str:
     return command + ("" if method == "ours" else f" --method {method}")
 
 
-def _table_node(cells: Cells) -> nodes.table:
+def _table_node(cells: Cells, title: str = "") -> nodes.table:
     head, *body = cells
     group = nodes.tgroup("", cols=len(head))
     group += [nodes.colspec("", colwidth=1) for _ in head]
     group += nodes.thead("", _row(head))
     group += nodes.tbody("", *map(_row, body))
-    return nodes.table("", group)
+    return nodes.table("", *([nodes.title(title, title)] if title else []), group)
 
 
 def _row(texts: list[str]) -> nodes.row:
