@@ -77,7 +77,7 @@ class Settings(Presets):
         "shots": (10,),
         "rules": ("none", "last_layer"),
         "maml": (),
-        "controls": ("k-means selector",),
+        "controls": ("k-means selector", "grown from two experts"),
         "steps": 600,
         "n_tasks": 1000,
         "rate_bits": (0.5, 1.0, 2.0),
