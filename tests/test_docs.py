@@ -163,6 +163,7 @@ def test_no_line_of_code_or_output_is_wider_than_the_column_of_a_page():
 
 def test_a_picture_below_a_block_is_drawn_by_it_and_is_part_of_the_notebook(tmp_path, monkeypatch):
     monkeypatch.setattr(notebooks, "FOLDER", tmp_path)
+    monkeypatch.chdir(tmp_path)
     page = (
         "```python\nfrom matplotlib import pyplot\n\npyplot.plot([1, 2])\n```\n\n"
         "![a line](page_line.png)\n"

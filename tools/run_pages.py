@@ -69,7 +69,8 @@ def imports_from_here() -> Iterator[None]:
     finally:
         sys.path.remove(here)
         for name, module in list(sys.modules.items()):
-            if str(getattr(module, "__file__", None)).startswith(here + os.sep):
+            # Those below, such as of an environment in a folder of a checkout, are not the page's.
+            if os.path.dirname(getattr(module, "__file__", None) or "") == here:
                 del sys.modules[name]
 
 
