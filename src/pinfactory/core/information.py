@@ -82,7 +82,8 @@ class Information(eqx.Module):
                 if len(told.selectors) > 1
             ),
             f"  experts   I(X;Y|M)  {told.experts:8.3f}",
-            f"  overall   I(X;Y)    {told.overall:8.3f}",
+            # Of densities it is not known.
+            *([] if np.isnan(told.overall) else [f"  overall   I(X;Y)    {told.overall:8.3f}"]),
             f"  as many as {told.effective_experts:.2f} equally busy experts of {len(share)}",
             *(f"  I({name}; M) {value:.3f}" for name, value in told.about.items()),
             "  expert   share    bits",

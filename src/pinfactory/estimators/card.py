@@ -134,8 +134,9 @@ def _columns(committee: Committee) -> str:
 
 def _limits(committee: Committee) -> str:
     lines = [
-        "Rows unlike those of `fit` are answered as if they were not: the selector looks no "
-        "farther than a few deviations from the mean, linear experts go on in a straight line.",
+        "Rows unlike those of `fit` get an answer, too, without a warning: the selector looks no "
+        "farther than a few deviations from the mean, and a straight line continues beyond the rows "
+        "that were learned from.",
         "Weights are associations in the table, not effects of a change; their standard errors do "
         "not include that the division itself was found from the same rows.",
     ]
