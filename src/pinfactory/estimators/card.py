@@ -135,8 +135,8 @@ def _columns(committee: Committee) -> str:
 def _limits(committee: Committee) -> str:
     lines = [
         "Rows unlike those of `fit` get an answer, too, without a warning: the selector looks no "
-        "farther than a few deviations from the mean, and a straight line continues beyond the rows "
-        "that were learned from.",
+        "farther than a few deviations from the mean, and beyond the rows that were learned from a "
+        "straight line continues.",
         "Weights are associations in the table, not effects of a change; their standard errors do "
         "not include that the division itself was found from the same rows.",
     ]
