@@ -23,7 +23,8 @@ from pinfactory.core.learning import Data
 from pinfactory.persistence import register
 
 from .committee import Committee
-from .fitting import Judge, Problem
+from .fitting import Problem
+from .judging import Judge
 from .linear_tree import grow
 from .parameters import ATTRIBUTES, PARAMETERS
 from .stream import Samples

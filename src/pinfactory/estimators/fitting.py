@@ -9,19 +9,18 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, Key
 
 from pinfactory import settings as check
-from pinfactory.core.batches import Batches, Epochs, current_mesh, share_rows
+from pinfactory.core.batches import Batches, Epochs, current_mesh
 from pinfactory.core.compiling import compiled
 from pinfactory.core.constraints import Budget, Constraints, Priors, Resource, Schedule, Scheduled
 from pinfactory.core.hierarchy import Decision, Expert, Hierarchy, assemble, stack, zeros_like
-from pinfactory.core.learning import CommitteeLoss, Data, Learner, Loss, State, Utility
+from pinfactory.core.learning import CommitteeLoss, Data, Learner, Loss, State
 from pinfactory.core.training import Run, Trained
 from pinfactory.networks import reserve
 
-from .budgets import meet_budgets
+from .judging import Judge, held_out_scores
 from .linear_tree import LinearTree
 from .parameters import CommitteeSettings
 from .table import RowBatches, RowNumbers, Table, Validation
@@ -30,10 +29,6 @@ from .table import RowBatches, RowNumbers, Table, Validation
 CHUNK = 100
 # … and if there are none, long enough that the return to Python costs nothing.
 UNCHECKED_CHUNK = 2500
-# A hundredth of R² more than one line loses costs a nat for each row. So much more of the targets'
-# variance a committee may leave unexplained; a standard error counts as a loss, too, because what
-# is judged by few rows, or by heavy tails, is often worse than it seems.
-PRICE_OF_ERROR, ERROR_ALLOWED = 100.0, 0.002
 # Folds of small tables and of larger ones, where a part of the rows misses less.
 FOLDS, FEW_FOLDS, MOST_IN_FOLDS = 5, 3, 2000
 # Fewer rows are too few to judge by. From so many rows on a part of them is enough to judge by.
@@ -41,17 +36,6 @@ FEWEST_FOLDED, MOST_FOLDED = 40, 10_000
 # A step sees a sixty-fourth of the rows, within these bounds; half of that if experts are networks,
 # whose steps take longer.
 SMALLEST_BATCH, LARGEST_BATCH, BATCHES = 32, 1024, 64
-
-
-class Judge(NamedTuple):
-    """How answers are judged; what compiled functions need of a problem, the same for every fit."""
-
-    utility: Utility  # what an expert's answer is worth
-    # How good the whole committee's answer is for each row of a validation set.
-    score: Callable[[Hierarchy, Data], Float[Array, " n"]]
-    # The squared error of the committee's answer for each row, where committees must not be worse
-    # in it than one line; else None.
-    error: Callable[[Hierarchy, Data], Float[Array, " n"]] | None = None
 
 
 class Problem(NamedTuple):
@@ -248,7 +232,7 @@ class Trainer:
             n_candidates = len(replicas) // validation.n_replicas
             batches = RowBatches([*validation.learned] * n_candidates, batch_size)
             evaluate = partial(
-                _held_out_scores,
+                held_out_scores,
                 self.problem.judge,
                 line=line,
                 judged=validation.judged_together(n_candidates),
@@ -283,7 +267,7 @@ class Trainer:
         data = table.take(np.arange(min(len(table.x), MOST_FOLDED))).padded()
         if run.state.constraints.has_budget:
             # Objectives cannot be compared where every replica has found a price of its own.
-            scores = _held_out_scores(self.problem.judge, run.state, judged=data, together=None)
+            scores = held_out_scores(self.problem.judge, run.state, judged=data, together=None)
         else:
             scores = _objectives(self.learner.loss, states, data, run.key[0])
         return Fit(states, np.asarray(scores), trained)
@@ -340,72 +324,3 @@ def _objectives(
 ) -> Float[Array, " replicas"]:
     """Return J of every replica."""
     return eqx.filter_vmap(lambda state: -loss(state.model, state, data, key)[0])(states)
-
-
-@compiled
-def _held_out_scores(
-    judge: Judge,
-    states: State,
-    *,
-    judged: Data,
-    together: int | None,
-    line: Float[Array, "... rows"] | None = None,
-    mesh: Mesh | None = None,
-) -> Float[Array, " replicas"]:
-    """Return the weighted mean score of every replica, or of so many at a time.
-
-    Committees with budgets are judged as they are when their budgets are met. What the error
-    exceeds that of one line by is a loss, `PRICE_OF_ERROR` times as large, and so is what is not
-    used of budgets.
-    """
-
-    def one(
-        state: State, data: Data, line: Float[Array, " rows"] | None
-    ) -> tuple[Float[Array, ""], ...]:
-        data, line = share_rows(mesh, (data, line))
-        model, missing = _in_force(judge, state, data)
-
-        def total(values: Float[Array, " rows"]) -> Float[Array, ""]:
-            # Where a row weighs nothing its score may be anything.
-            return jnp.where(data.weight > 0, data.weight * values, 0.0).sum()
-
-        score = total(judge.score(model, data) - PRICE_OF_ERROR * missing)
-        if judge.error is None or line is None:
-            return score, data.weight.sum()
-        loss = judge.error(model, data) - line
-        return score, data.weight.sum(), total(loss), total(loss**2)
-
-    in_axes = (eqx.if_array(0), *(None if together is None else eqx.if_array(0),) * 2)
-    sums = eqx.filter_vmap(one, in_axes=in_axes)(states, judged, line)
-    if together is not None:
-        sums = tuple(part.reshape(-1, together).sum(axis=1) for part in sums)
-    score, weight, *losses = sums
-    score = score / weight
-    if losses:
-        mean, square = (loss / weight for loss in losses)
-        error = jnp.sqrt(jnp.maximum(square - mean**2, 0.0) / jnp.maximum(weight, 1.0))
-        score = score - PRICE_OF_ERROR * jnp.maximum(mean + error - ERROR_ALLOWED, 0.0)
-    return score if together is None else jnp.repeat(score, together)
-
-
-@compiled
-def scores_of_rows(
-    judge: Judge, states: State, judged: Data, folded: bool
-) -> Float[Array, "replicas rows"]:
-    """Return the score of every row by which each replica is judged."""
-
-    def one(state: State, data: Data) -> Float[Array, " rows"]:
-        model, missing = _in_force(judge, state, data)
-        return judge.score(model, data) - PRICE_OF_ERROR * missing
-
-    in_axes = (eqx.if_array(0), 0 if folded else None)
-    return eqx.filter_vmap(one, in_axes=in_axes)(states, judged)
-
-
-def _in_force(judge: Judge, state: State, data: Data) -> tuple[Hierarchy, Float[Array, ""]]:
-    """Return the committee that a state stands for, and how far it stays below its budgets."""
-    state = state.averaged()
-    if not state.constraints.has_budget:
-        return state.model, jnp.zeros(())
-    met = meet_budgets(state, data, judge.utility)
-    return met.state.model, met.shortfall

@@ -32,7 +32,8 @@ from pinfactory.tables import FAR
 
 from .beyond import Beyond
 from .committee import Committee
-from .fitting import Judge, Problem
+from .fitting import Problem
+from .judging import Judge
 from .linear_tree import grow
 from .parameters import ATTRIBUTES, LIKELIHOODS, PARAMETERS
 from .predictive import (
