@@ -80,7 +80,6 @@ SMALLEST = {
 LEFT_OUT = {
     "compile_time": ("Regressor", "Meta", "Agent"),
     "density_speed": ("16 components",),
-    "many_experts": ("perceptrons",),
     "rooflines": ("16,000 × 26", "1,000,000 × 20", "pendulum"),
     "sinusoid_peers": ("MAML, two hidden layers", "one step, one hidden layer"),
 }
