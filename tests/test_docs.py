@@ -170,6 +170,7 @@ def test_a_picture_below_a_block_is_drawn_by_it_and_is_part_of_the_notebook(tmp_
     )
     run_page(page, tmp_path / "page.md")
     run_page(page, tmp_path / "other.md")  # the picture is not its own
+    plt.close("all")
     drawn = (tmp_path / "page_line.png").read_bytes()
     (cell,) = json.loads(notebooks.notebook(page))["cells"]
     assert base64.b64decode(cell["outputs"][0]["data"]["image/png"]) == drawn

@@ -17,7 +17,8 @@ start, update, report = jax.jit(Meter.start), jax.jit(Meter.update), jax.jit(Met
 
 
 def joint(decision, weights=None):
-    """p(x, m₁, …, y) as one table."""
+    """p
+    import dataclasses(x, m₁, …, y) as one table."""
     stages = [np.asarray(stage.probs, np.float64) for stage in decision.stages]
     n = len(stages[0])
     table = np.full(n, 1 / n) if weights is None else np.asarray(weights) / np.sum(weights)
@@ -152,9 +153,12 @@ def test_information_is_printed_in_short_and_adds_up_the_levels_of_selection():
     assert told[1].split() == ["selector", "I(X;M)", "0.750"]
     assert [row.split() for row in told[2:4]] == [["level", "1", "0.500"], ["level", "2", "0.250"]]
     assert told[4].split() == ["experts", "I(X;Y|M)", "0.333"]
-    assert "1.89 equally busy experts of 2" in told[6]
-    assert told[7].split() == ["I(mass;", "M)", "0.125"]
+    # What is not known, overall, is not shown.
+    assert "1.89 equally busy experts of 2" in told[5]
+    assert told[6].split() == ["I(mass;", "M)", "0.125"]
     assert [row.split() for row in told[-2:]] == [["0", "0.333", "0.500"], ["1", "0.667", "0.250"]]
+    known = repr(dataclasses.replace(information, overall=0.625)).splitlines()
+    assert known[5].split() == ["overall", "I(X;Y)", "0.625"]
 
 
 @pytest.mark.parametrize("sharpness", [0.0, 1e-6, 1.0, 1e6])
