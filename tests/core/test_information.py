@@ -19,8 +19,7 @@ start, update, report = jax.jit(Meter.start), jax.jit(Meter.update), jax.jit(Met
 
 
 def joint(decision, weights=None):
-    """p
-    import dataclasses(x, m₁, …, y) as one table."""
+    """p(x, m₁, …, y) as one table."""
     stages = [np.asarray(stage.probs, np.float64) for stage in decision.stages]
     n = len(stages[0])
     table = np.full(n, 1 / n) if weights is None else np.asarray(weights) / np.sum(weights)
