@@ -100,6 +100,7 @@ def test_a_child_takes_over_the_tasks_that_cost_its_parent_most(one_expert):
     assert 0.2 < jnp.mean(child) < 0.8
 
 
-def test_clusters_cannot_be_split():
-    with pytest.raises(ValueError, match="`n_initial_experts` must be None where clusters"):
-        MetaSpecialistRegressor(4, n_initial_experts=2, selector="kmeans").fit(TASKS)
+@pytest.mark.parametrize("other", [{"selector": "kmeans"}, {"warmup_fraction": 0.2}])
+def test_what_divides_tasks_among_all_experts_does_not_go_with_growth(other):
+    with pytest.raises(ValueError, match="`n_initial_experts` must be None where"):
+        MetaSpecialistRegressor(4, n_initial_experts=2, **other).fit(TASKS)

@@ -16,6 +16,7 @@ from pinfactory.core.learning import State, Utility
 from pinfactory.core.splitting import Growth, add_noise, plan_splits, split_by_cost, split_priors
 from pinfactory.core.training import Run
 
+from .experts import TaskInput
 from .loss import task_utilities
 from .source import TaskSource
 from .tasks import Tasks, draw_recipes
@@ -82,9 +83,8 @@ def _split(
     def measured(recipes: PyTree) -> tuple[Float[Array, "b h"], ...]:
         batch = source.batch(recipes)
         hidden = jax.vmap(model.selector.hidden)(batch.support)
-        logits = jax.vmap(model.selector.network.layers[-1])(hidden)
-        probs = jax.nn.softmax(jnp.where(model.available, logits, -jnp.inf))
-        return hidden, probs, -task_utilities(utility, model, batch)
+        selection = jax.vmap(model.select)(TaskInput(batch.support, batch.query.x))
+        return hidden, selection.probs, -task_utilities(utility, model, batch)
 
     found = jax.lax.map(measured, recipes)
     hidden, taken, cost = (leaf.reshape(-1, leaf.shape[-1]) for leaf in found)

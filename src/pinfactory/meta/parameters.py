@@ -70,7 +70,7 @@ PARAMETERS = """n_experts : int, default=4
         Share of the steps in which tasks are divided by what the untrained selector happens to
         tell apart, and experts and selector learn this division. β₁ begins at ten times its value
         then and has it after five times as many steps. By default 0.1 for experts that share
-        features, else 0.
+        features and all begin, else 0.
     adaptation : {"auto", "kernel", "last_layer", "gradient", "head", "none"}, default="auto"
         How an expert adapts to a support set: by gradient steps of its head with a learned
         preconditioner, where convolutional experts share their features and classify ("kernel");
@@ -202,6 +202,11 @@ class MetaSettings(TaskLearner):
             raise ValueError(
                 "`n_initial_experts` must be None where clusters choose experts, but got "
                 f"{n_initial} with selector={self.selector!r}."
+            )
+        if self.warmup_fraction:
+            raise ValueError(
+                "`n_initial_experts` must be None where a warm-up divides tasks among all experts, "
+                f"but got {n_initial} with warmup_fraction={self.warmup_fraction!r}."
             )
         return Growth.plan(n_initial, self.n_experts, fraction)
 
