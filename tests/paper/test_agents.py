@@ -1,5 +1,7 @@
 """One step of the paper's agents, computed by hand."""
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -18,7 +20,7 @@ from pinfactory.rl.rollout import EpisodeStatistics, Trajectory
 from pinfactory.rl.values import Experience
 from point_task import point_tasks
 
-STEPS, GAMMA, BETAS = 6, 0.9, (5.0, 2.0)
+STEPS, GAMMA, BETAS, HIDDEN = 6, 0.9, (5.0, 2.0), (4, 3)
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +36,7 @@ def episode() -> dict[str, np.ndarray]:
 
 
 def build(critic: str, expert: str = "linear"):
+    hidden = HIDDEN if expert == "mlp" else ()
     agent = paper.agent(
         Pendulum(),
         2,
@@ -41,8 +44,9 @@ def build(critic: str, expert: str = "linear"):
         gamma=GAMMA,
         beta_selector=BETAS[0],
         beta_expert=BETAS[1],
-        selector_hidden=(),
-        critic_hidden=(),
+        expert_hidden=HIDDEN,
+        selector_hidden=hidden,
+        critic_hidden=hidden,
         n_steps=STEPS,
         batch_size=STEPS,
         critic=critic,
@@ -61,72 +65,128 @@ def trajectory_of(episode: dict[str, np.ndarray]) -> Trajectory:
     return Trajectory(x[:-1], decision, reward, last, last, x[1:], jnp.ones((STEPS, 1)))
 
 
+Layers = list[tuple[np.ndarray, np.ndarray]]
+
+
+def layers_of(network) -> Layers:
+    """Return weights and biases of linear maps, in double precision."""
+    return [
+        (np.asarray(layer.weight, float), np.asarray(layer.bias, float))
+        for layer in network
+        if hasattr(layer, "weight")
+    ]
+
+
+def outputs_of(layers: Layers, x: np.ndarray) -> np.ndarray:
+    """Return the outputs of networks with tanh between linear maps; stacked ones side by side."""
+    values = x if layers[0][0].ndim == 2 else x[:, None]
+    for n, (weight, bias) in enumerate(layers):
+        values = np.tanh(values) if n else values
+        values = (weight @ values[..., None])[..., 0] + bias
+    return values
+
+
+def log_normal(a, mean, scale):
+    return -0.5 * ((a - mean) / scale) ** 2 - np.log(scale) - 0.5 * np.log(2 * np.pi)
+
+
 class ByHand:
-    """The same step in NumPy, from the equations of Section 3.3 and linear maps written out."""
+    """The same step in NumPy, from the equations of Section 3.3 and networks written out."""
 
     def __init__(self, state, episode: dict[str, np.ndarray], critic: str) -> None:
-        weights = [np.asarray(leaf, float) for leaf in jax.tree.leaves(
-            eqx.filter((state.policy.hierarchy.selector, state.policy.hierarchy.experts.network,
-                        state.critics.head), eqx.is_inexact_array))]  # fmt: skip
-        (self.w_sel, self.b_sel, self.w_exp, self.b_exp, self.w_v, self.b_v) = weights
+        hierarchy, critics = state.policy.hierarchy, state.critics
+        self.selector = layers_of(hierarchy.selector.layers)
+        self.experts = layers_of(hierarchy.experts.network.layers)
+        self.critics = [*layers_of(critics.body.layers), *layers_of([critics.head])]
         self.x = episode["x"].astype(float)
         self.m, self.a = episode["expert"], episode["action"].astype(float)[:, 0]
-        x, m, rows = self.x[:STEPS], self.m, np.arange(STEPS)
-        self.p_m = scipy.special.softmax(x @ self.w_sel.T + self.b_sel, axis=1)
-        outputs = np.einsum("mkx,tx->tmk", self.w_exp, x) + self.b_exp
-        self.mean, self.scale = outputs[..., 0], np.exp(outputs[..., 1])
-        prior = self.p_m.mean(axis=0)
-        log_density = self.log_normal(self.a, self.mean[rows, m], self.scale[rows, m])
+        m, rows = self.m, np.arange(STEPS)
+        log_p = self.log_selection(self.selector)
+        prior = np.exp(log_p).mean(axis=0)
+        mean, scale = self.answers(self.experts)
         log_prior = np.zeros(STEPS)
         for expert in range(2):
             own = m == expert
-            centre = self.mean[own, expert].mean()
-            variance = (
-                self.scale[own, expert] ** 2 + (self.mean[own, expert] - centre) ** 2
-            ).mean()
-            log_prior[own] = self.log_normal(self.a[own], centre, np.sqrt(variance))
-        f = episode["reward"] - (log_density - log_prior) / BETAS[1]
-        value = np.einsum("ckx,tx->tc", self.w_v, self.x) + self.b_v[:, 0]
+            centre = mean[own, expert].mean()
+            variance = (scale[own, expert] ** 2 + (mean[own, expert] - centre) ** 2).mean()
+            log_prior[own] = log_normal(self.a[own], centre, np.sqrt(variance))
+        f = episode["reward"] - (self.log_density(self.experts) - log_prior) / BETAS[1]
+        value = outputs_of(self.critics, self.x)[..., 0]
         value[-1] = 0.0  # the episode has ended
         self.advantage_expert = f + GAMMA * value[1 + rows, 1 + m] - value[rows, 1 + m]
         own = f + GAMMA * value[1:, 0] - value[:STEPS, 0]
         chosen = self.advantage_expert if critic == "printed" else own
-        self.advantage_selector = chosen - np.log(self.p_m[rows, m] / prior[m]) / BETAS[0]
+        self.advantage_selector = chosen - (log_p[rows, m] - np.log(prior[m])) / BETAS[0]
         self.target = np.array([sum(GAMMA**k * f[t + k] for k in range(STEPS - t)) for t in rows])
-        self.value = value
 
-    @staticmethod
-    def log_normal(a, mean, scale):
-        return -0.5 * ((a - mean) / scale) ** 2 - np.log(scale) - 0.5 * np.log(2 * np.pi)
+    def log_selection(self, selector: Layers) -> np.ndarray:
+        return scipy.special.log_softmax(outputs_of(selector, self.x[:STEPS]), axis=1)
 
-    def gradients(self) -> tuple[np.ndarray, ...]:
-        """Return the descent directions of selector, experts and critics: weights alone."""
-        x, m, rows = self.x[:STEPS], self.m, np.arange(STEPS)
-        score = np.eye(2)[m] - self.p_m
-        selector = -(self.advantage_selector[:, None] * score).T @ x / STEPS
-        experts, critics = np.zeros_like(self.w_exp), np.zeros_like(self.w_v)
-        z = (self.a - self.mean[rows, m]) / self.scale[rows, m]
-        for t in rows:
-            a_t = self.advantage_expert[t]
-            experts[m[t], 0] -= a_t * z[t] / self.scale[t, m[t]] * x[t] / STEPS
-            experts[m[t], 1] -= a_t * (z[t] ** 2 - 1.0) * x[t] / STEPS
-            for c in (0, 1 + m[t]):  # each is half of the critics' mean error, ½ (V − F)²
-                critics[c, 0] += 0.5 * (self.value[t, c] - self.target[t]) * x[t] / STEPS
-        return selector, experts, critics
+    def answers(self, experts: Layers) -> tuple[np.ndarray, np.ndarray]:
+        outputs = outputs_of(experts, self.x[:STEPS])
+        return outputs[..., 0], np.exp(outputs[..., 1])
+
+    def log_density(self, experts: Layers) -> np.ndarray:
+        mean, scale = (part[np.arange(STEPS), self.m] for part in self.answers(experts))
+        return log_normal(self.a, mean, scale)
+
+    def losses(self) -> list[tuple[Layers, Callable[[Layers], float]]]:
+        """Return what selector, experts and critics descend, with the advantages held fixed."""
+        rows = np.arange(STEPS)
+
+        def of_selector(layers: Layers) -> float:
+            return -np.mean(self.advantage_selector * self.log_selection(layers)[rows, self.m])
+
+        def of_experts(layers: Layers) -> float:
+            return -np.mean(self.advantage_expert * self.log_density(layers))
+
+        def of_critics(layers: Layers) -> float:  # half of the two critics' mean error, ½ (V − F)²
+            value = outputs_of(layers, self.x[:STEPS])[..., 0]
+            errors = (value[:, 0] - self.target) ** 2 + (value[rows, 1 + self.m] - self.target) ** 2
+            return 0.25 * np.mean(errors)
+
+        return [
+            (self.selector, of_selector),
+            (self.experts, of_experts),
+            (self.critics, of_critics),
+        ]
+
+
+def slopes(loss: Callable[[Layers], float], layers: Layers) -> Layers:
+    """Return the gradient of a loss by central differences; the layers end as they were."""
+
+    def slope(array: np.ndarray) -> np.ndarray:
+        found, h = np.zeros_like(array), 1e-5
+        for place in np.ndindex(*array.shape):
+            before = array[place]
+            array[place] = before + h
+            above = loss(layers)
+            array[place] = before - h
+            found[place] = (above - loss(layers)) / (2 * h)
+            array[place] = before
+        return found
+
+    return [(slope(weight), slope(bias)) for weight, bias in layers]
 
 
 @pytest.mark.parametrize("critic", ["paper", "printed"])
-def test_the_gradient_of_a_step_is_that_of_the_equations(critic: str, episode) -> None:
-    ppo, state = build(critic)
+@pytest.mark.parametrize("expert", ["linear", "mlp"])
+def test_the_gradient_of_a_step_is_that_of_the_equations(critic: str, expert: str, episode) -> None:
+    ppo, state = build(critic, expert)
     data = (trajectory_of(episode), EpisodeStatistics.start(1))
     prepared, batch, _ = eqx.filter_jit(ppo.prepare)(state, *data)
     parts = (state.policy.hierarchy, state.critics)
     slope = eqx.filter_jit(eqx.filter_grad(lambda p: ppo.loss(p, prepared, batch)[0]))
     hierarchy, critics = slope(parts)
-    expected = ByHand(state, episode, critic).gradients()
-    found = (hierarchy.selector.layers[0], hierarchy.experts.network.layers[0], critics.head)
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one.weight, other, rtol=1e-3, atol=1e-5)
+    found = [
+        layers_of(hierarchy.selector.layers),
+        layers_of(hierarchy.experts.network.layers),
+        [*layers_of(critics.body.layers), *layers_of([critics.head])],
+    ]
+    for network, (layers, loss) in zip(found, ByHand(state, episode, critic).losses(), strict=True):
+        for layer, wanted in zip(network, slopes(loss, layers), strict=True):
+            for one, other in zip(layer, wanted, strict=True):
+                np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5)
 
 
 def test_the_first_step_of_adam_is_as_long_as_its_rate(episode) -> None:
