@@ -36,7 +36,7 @@ EXCEPTIONS = {
     "selector": (
         "a tree cuts features, of which an embedding has none of a meaning",
         "tree",
-        {"network": TASKS},
+        {"mlp": TASKS},
     ),
     "selector_hidden": (
         "embeddings and observations need more than features",

@@ -3,7 +3,7 @@
 import math
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -37,6 +37,8 @@ class Learnable(BaseEstimator):
 
     _attributes: tuple[str, ...] = ()
     _optional_attributes: tuple[str, ...] = ("feature_names_in_",)
+    # Values of settings that files of earlier versions call otherwise, by setting and old name.
+    _renamed_values: Mapping[str, Mapping[str, str]] = {}
     # Settings that a training which goes on from a checkpoint may have otherwise.
     _may_differ: tuple[str, ...] = ("max_iter", "verbose", "warm_start")
 
@@ -236,7 +238,11 @@ class Learnable(BaseEstimator):
 
     @classmethod
     def _from_file(cls, meta: dict[str, Any], load: Callable[[PyTree], PyTree]) -> "Learnable":
-        model = cls(**{name: check.restored(value) for name, value in meta["params"].items()})
+        params = {name: check.restored(value) for name, value in meta["params"].items()}
+        for name, new_names in cls._renamed_values.items():
+            if isinstance(params.get(name), str):
+                params[name] = new_names.get(params[name], params[name])
+        model = cls(**params)
         attributes = {name: check.restored(v) for name, v in meta["attributes"].items()}
         set_attributes(model, attributes, cls._attributes, cls._optional_attributes)
         if "information" in meta:

@@ -70,7 +70,7 @@ def build_hierarchy(settings: Any, tasks: TaskDescription, seed: int) -> Hierarc
 
 def build_selector(settings: Any, tasks: TaskDescription, key: Key[Array, ""]) -> TaskSelector:
     """Return an embedding of support sets and a choice by it: a network, or fixed clusters."""
-    kind = check.choice("selector", settings.selector, ("network", "kmeans"))
+    kind = check.choice("selector", settings.selector, ("mlp", "kmeans"))
     embedding = build_embedding(settings, tasks, jax.random.fold_in(key, 0))
     if kind == "kmeans":
         return TaskSelector(embedding, nearest_centre(settings, tasks, embedding, key))

@@ -36,9 +36,9 @@ PARAMETERS = """n_experts : int, default=4
         (height, width, channels), else "mlp".
     expert_hidden : tuple of int, default=(40,)
         Hidden layers of an "mlp" expert.
-    selector : {"network", "kmeans"}, default="network"
-        How tasks come to experts: by a network that learns from the experts' free energy, or as a
-        control by fixed clusters of the embeddings.
+    selector : {"mlp", "kmeans"}, default="mlp"
+        How tasks come to experts: by a multilayer perceptron that learns from the experts' free
+        energy, or as a control by fixed clusters of the embeddings.
     selector_hidden : tuple of int, default=(64,)
         Hidden layers of the selector.
     beta_selector : float or Scheduled, default=30.0
@@ -154,10 +154,12 @@ class MetaSettings(TaskLearner):
     {parameters}
     """
 
+    _renamed_values = {"selector": {"network": "mlp"}}  # noqa: RUF012
+
     n_experts: int = field(default=4, kw_only=False)
     expert: Any = "auto"
     expert_hidden: tuple[int, ...] = (40,)
-    selector: str = "network"
+    selector: str = "mlp"
     selector_hidden: tuple[int, ...] = (64,)
     beta_selector: float | Scheduled = 30.0
     beta_expert: float | Scheduled = 30.0
@@ -198,7 +200,7 @@ class MetaSettings(TaskLearner):
         n_initial = check.integer("n_initial_experts", self.n_initial_experts, 1)
         if n_initial >= self.n_experts:
             return None
-        if self.selector != "network":
+        if self.selector != "mlp":
             raise ValueError(
                 "`n_initial_experts` must be None where clusters choose experts, but got "
                 f"{n_initial} with selector={self.selector!r}."
@@ -216,7 +218,7 @@ class MetaSettings(TaskLearner):
         if self._growth() is not None:
             return 0.0
         shared = rule_of_adaptation(self, tasks) == "kernel"
-        learned = self.selector == "network" and self.n_experts > 1
+        learned = self.selector == "mlp" and self.n_experts > 1
         return WARMUP_FRACTION if shared and learned else 0.0
 
     def _warmed_resources(self, warmup_steps: float) -> tuple[Resource, Resource]:
