@@ -36,6 +36,14 @@ SMALLEST = {
     "large_tables": {"seeds": 1, "rows": (3000,), "n_experts": (2,)},
     "maml_speed": {"seeds": 1, "steps": 500, "loop_steps": 1, "n_experts": (2,)},
     "many_experts": {"seeds": 1, "experts": (2,), "asked": 1000},
+    "meta_rl_doublings": {
+        "seeds": 1,
+        "n_experts": (2, 4),
+        "iterations": 2,
+        "n_tasks": 4,
+        "max_steps": 20,
+        "n_judged": 4,
+    },
     "meta_rl_variants": {
         "seeds": 1,
         "variants": ("GRU",),
@@ -122,3 +130,26 @@ def test_peers_that_are_not_installed_are_named_with_the_command(monkeypatch):
     assert "EBM" not in rule_peers.Settings.paper().methods
     assert real_tables.skipped() == {"LightGBM": "pip install lightgbm"}
     assert "LightGBM" not in real_tables.Settings.quick().methods
+
+
+def test_doublings_are_compared_seed_by_seed():
+    from pinfactory.experiments.benchmarks import meta_rl_doublings
+
+    def agents(on_t, on_new):
+        return {"experts in use": [1.0, 1.0], "return on T": on_t, "return on T′": on_new}
+
+    measures = meta_rl_doublings.measures(
+        {
+            "2 experts, default settings": agents([10.0, 20.0], [1.0, 2.0]),
+            "4 experts, default settings": agents([11.0, 22.0], [1.0, 1.0]),
+            "4 experts, split at a third": agents([14.0, 28.0], [2.0, 4.0]),
+        }
+    )
+    rises = {m.name: (m.ours, m.passed) for m in measures if m.name.startswith("rise of the ")}
+    over = "over half as many experts, 4 experts"
+    assert rises == {
+        f"rise of the return on T {over}, default settings": (1.5, True),
+        f"rise of the return on T′ {over}, default settings": (-0.5, False),
+        f"rise of the return on T {over}, split at a third": (6.0, True),
+        f"rise of the return on T′ {over}, split at a third": (1.5, True),
+    }
