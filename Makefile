@@ -24,8 +24,9 @@ tests: $(VENV)/.dev
 
 # Most compile longer than they compute. Those that do not, and pages, which show what users would
 # see, digit by digit, have the effort of the compiler that users have. The others often wait for
-# processes they start, so that three of them fill two cores.
-SLOW := $(BIN)/pytest --dist worksteal
+# processes they start, so that three of them fill two cores. The run-time checks of types and
+# shapes, which take time in every call, are left to the fast tests.
+SLOW := $(BIN)/pytest --jaxtyping-packages= --dist worksteal
 OPTIMISED := --xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1
 
 test-slow: $(VENV)/.dev
