@@ -7,6 +7,8 @@ import numpy as np
 from jaxtyping import Float
 from sklearn.preprocessing import StandardScaler
 
+from .table import Rows
+
 # Rows that are kept of a stream.
 MOST_KEPT = 4096
 
@@ -17,6 +19,11 @@ class Samples(NamedTuple):
     X: Float[np.ndarray, "n d"]
     y: np.ndarray
     weight: Float[np.ndarray, " n"]
+
+    @property
+    def rows(self) -> Rows:
+        """Return all of them as rows, equal ones each for itself."""
+        return Rows(np.arange(len(self.X)), self.weight)
 
     def take(self, index: np.ndarray) -> "Samples":
         """Return some of them."""
