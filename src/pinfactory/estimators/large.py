@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-import numpy as np
 from sklearn.base import is_classifier
 from sklearn.utils import check_random_state
 
@@ -18,6 +17,7 @@ from .chunked import Chunks, Part, with_targets
 from .drawn import Drawn, draw
 from .fitting import Replica
 from .passes import AllRows, Feed, learn_from_all
+from .stream import Samples
 from .table import MOST_JUDGED, Reach, Table
 from .table_learner import ReadBlocks, TableLearner
 
@@ -36,13 +36,61 @@ class LargeLearner(TableLearner):
             if sample_weight is not None:
                 raise ValueError("`sample_weight` must be None for data that are read in chunks.")
             drawn = draw(chunks, classify=is_classifier(self))
-            if drawn.is_complete:
-                samples = self._samples(drawn.rows.X, drawn.rows.y, None, reset=not warm)
-                self._fit_samples(samples, warm=warm, **training)
-            else:
-                self._fit_chunks(chunks, drawn, warm=warm, **training)
+            settings: dict[str, Any] = {**training, "warm": warm}
+            judging, learning = None, drawn
+            if not drawn.is_complete:
+                judging, learning = drawn.set_aside(self.validation_fraction, MOST_JUDGED)
+            samples = self._samples(
+                learning.rows.X,
+                learning.rows.y,
+                learning.weights(),
+                reset=not warm,
+                counts=drawn.counts,
+            )
             if hasattr(self, "encoding_") and not warm:
                 self.target_name_ = y if isinstance(y, str) else str(getattr(y, "name", None) or "")
+            if judging is not None:
+                further = partial(self._go_on, chunks, judging, samples, training)
+                settings |= {"further": further, "phase": "sample"}
+            del drawn, learning  # frames, of which numbers were made
+            self._fit_samples(samples, **settings)
+
+    def _go_on(
+        self,
+        chunks: Chunks,
+        judging: Drawn,
+        samples: Samples,
+        training: dict[str, Any],
+        state: State,
+        table: Table,
+        middle: Reach,
+    ) -> tuple[State, ReadBlocks]:
+        """Learn from all rows what is better on rows set aside than what a sample told.
+
+        Returns
+        -------
+        The best state, and what reads all rows: those of the sample after Ctrl-C.
+        """
+        in_memory = partial(table.blocks, self._block)
+        if "_stop" in vars(self):
+            return state, in_memory
+        rows = AllRows(self, chunks, middle, judging.counts)
+        identity = {"data": fingerprint(*table), "rows": judging.n}
+        trainer = self._trainer(identity=identity, **training)
+        feed = Feed(rows, samples, judging, trainer.batch_size(judging.n), self.n_iter_)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        replica = Replica(seed, self.n_experts_, *self._resources())
+        judged = rows.table(rows.near(judging.rows))
+        try:
+            trained = learn_from_all(trainer, feed, state, replica, table, judged)
+        except TrainingInterrupted as stop:
+            # Before the first block was done: the sample has told all that is known.
+            self._stop = stop
+            return state, in_memory
+        self.n_iter_, self.history_ = int(trained.run.step), self.history_ + trained.history
+        best = pick(trainer.result(trained, table).states, 0)
+        stopped = "_stop" in vars(self)
+        return best, in_memory if stopped else partial(rows.blocks, self._block)
 
     def _parts(self, chunks: Chunks) -> Iterator[Any]:
         """Return chunks of samples, of which other columns than those of `fit` are left out."""
@@ -62,35 +110,3 @@ class LargeLearner(TableLearner):
             raise ValueError("`sample_weight` must be None for data that are read in chunks.")
         parts = (part for part in chunks.read() if len(part))
         return (Part(self.predict(part.X), part.y) for part in parts)
-
-    def _fit_chunks(self, chunks: Chunks, drawn: Drawn, *, warm: bool, **training: Any) -> None:
-        """Train on a sample, go on with all rows, and keep what is better on rows set aside."""
-        judging, learning = drawn.set_aside(self.validation_fraction, MOST_JUDGED)
-        weight, counts = learning.weights(), drawn.counts
-        part = learning.rows
-        samples = self._samples(part.X, part.y, weight, reset=not warm, counts=counts)
-
-        def further(state: State, table: Table, middle: Reach) -> tuple[State, ReadBlocks]:
-            if "_stop" in vars(self):  # Ctrl-C
-                return state, partial(table.blocks, self._block)
-            rows = AllRows(self, chunks, middle, counts)
-            judged = rows.table(rows.near(judging.rows))
-            trainer = self._trainer(
-                identity={"data": fingerprint(*table), "rows": drawn.n}, **training
-            )
-            codes = np.concatenate(judging.codes)
-            batch_size = trainer.batch_size(drawn.n)
-            feed = Feed(rows, samples, codes, drawn.n - len(judging), batch_size, self.n_iter_)
-            seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-            replica = Replica(seed, self.n_experts_, *self._resources())
-            try:
-                trained = learn_from_all(trainer, feed, state, replica, table, judged)
-            except TrainingInterrupted as stop:
-                self._stop = stop
-                return state, partial(table.blocks, self._block)
-            self.n_iter_, self.history_ = int(trained.run.step), self.history_ + trained.history
-            best = pick(trainer.result(trained, table).states, 0)
-            in_memory = "_stop" in vars(self)
-            return best, partial((table if in_memory else rows).blocks, self._block)
-
-        self._fit_samples(samples, warm=warm, further=further, **training, phase="sample")

@@ -20,7 +20,7 @@ from pinfactory.tables import FAR
 
 from . import chunked
 from .chunked import Chunks, Part
-from .drawn import Codes, Counts, row_codes
+from .drawn import Codes, Counts, Drawn, row_codes
 from .fitting import Replica, Trainer
 from .judging import held_out_scores
 from .starts import accepts_leaves
@@ -77,10 +77,8 @@ class Feed:
         All rows.
     sample
         Rows of the sample.
-    skipped
-        Codes of rows that are not learned from.
-    n_rows
-        How many rows there are to learn from; if they are fewer, some are seen again.
+    judging
+        Rows that are not learned from.
     batch_size
         Rows of a step.
     first_step
@@ -88,17 +86,13 @@ class Feed:
     """
 
     def __init__(
-        self,
-        rows: AllRows,
-        sample: Samples,
-        skipped: Codes,
-        n_rows: int,
-        batch_size: int,
-        first_step: int,
+        self, rows: AllRows, sample: Samples, judging: Drawn, batch_size: int, first_step: int
     ) -> None:
-        self.rows, self.sample, self.skipped = rows, sample, skipped
+        self.rows, self.sample = rows, sample
+        self.skipped, n_rows = np.concatenate(judging.codes), judging.n - len(judging)
         self.batch_size, self.first_step = batch_size, first_step
         self.n_blocks = math.ceil(n_rows / chunked.CHUNK)
+        # If some of the rows are outliers, as many others are seen again.
         self._length = math.ceil(n_rows / self.n_blocks)
         self.n_steps = math.ceil(2 * self._length / batch_size)  # of a block
         self._tables, self._number = self._read(), -1

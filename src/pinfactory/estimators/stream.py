@@ -25,7 +25,7 @@ class Samples(NamedTuple):
         """Return all of them as rows, equal ones each for itself."""
         return Rows(np.arange(len(self.X)), self.weight)
 
-    def take(self, index: np.ndarray) -> "Samples":
+    def take(self, index: np.ndarray | slice) -> "Samples":
         """Return some of them."""
         return Samples(*(part[index] for part in self))
 
