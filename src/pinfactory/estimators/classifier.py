@@ -87,9 +87,11 @@ class SpecialistClassifier(ClassifierMixin, Committee):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            The samples.
-        y : array-like of shape (n_samples,)
-            Their labels, of any type.
+            The samples, an array or a data frame. Those that need not fit into memory may be a
+            `numpy.memmap`, the path of Parquet files, an Arrow data set, a Dask array or data
+            frame, or `pinfactory.estimators.chunked.LocalChunks`.
+        y : array-like of shape (n_samples,), or str
+            Their labels, of any type; the name of their column for files and data sets.
         sample_weight : array-like of shape (n_samples,), optional
             How much each sample counts: weight 2 is the same as the sample twice.
         callbacks : Callback or sequence of Callback, optional

@@ -109,9 +109,11 @@ class SpecialistRegressor(RegressorMixin, PredictiveDensity):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            The samples.
-        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
-            What to predict.
+            The samples, an array or a data frame. Those that need not fit into memory may be a
+            `numpy.memmap`, the path of Parquet files, an Arrow data set, a Dask array or data
+            frame, or `pinfactory.estimators.chunked.LocalChunks`.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs), or str or list of str
+            What to predict; names of columns for files and data sets.
         sample_weight : array-like of shape (n_samples,), optional
             How much each sample counts: weight 2 is the same as the sample twice.
         callbacks : Callback or sequence of Callback, optional
