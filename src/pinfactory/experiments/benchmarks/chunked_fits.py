@@ -99,6 +99,10 @@ def _measured(kind: str, way: str, folder: str, rows: int, seed: int) -> dict[st
         return found | {"bound": model.lower_bound_}
     *_, (held_out, truth) = _parts(rows + _JUDGED, seed)
     held_out, truth = held_out[-_JUDGED:], truth[-_JUDGED:]
+    if way == "Parquet":
+        import pandas as pd
+
+        held_out = pd.DataFrame(held_out, columns=model.feature_names_in_)
     score = float(model.score_samples(held_out, truth).mean())
     return found | {"score": score, "R²": model.score(held_out, truth)}
 
