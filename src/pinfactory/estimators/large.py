@@ -7,6 +7,7 @@ from typing import Any
 from sklearn.base import is_classifier
 from sklearn.utils import check_random_state
 
+from pinfactory import settings as check
 from pinfactory.callbacks import fingerprint
 from pinfactory.core.hierarchy import pick
 from pinfactory.core.learning import State
@@ -39,7 +40,9 @@ class LargeLearner(TableLearner):
             settings: dict[str, Any] = {**training, "warm": warm}
             judging, learning = None, drawn
             if not drawn.is_complete:
-                judging, learning = drawn.set_aside(self.validation_fraction, MOST_JUDGED)
+                share = self.validation_fraction
+                check.number("validation_fraction", share, 0.0, 0.9, open_low=True)
+                judging, learning = drawn.set_aside(share, MOST_JUDGED)
             samples = self._samples(
                 learning.rows.X,
                 learning.rows.y,

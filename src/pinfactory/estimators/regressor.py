@@ -211,6 +211,10 @@ class SpecialistRegressor(RegressorMixin, PredictiveDensity):
             partial(grow, log_floor=self._log_floor, linear=self.expert != "constant"),
         )
 
+    def _fit_samples(self, samples: Samples, **settings: Any) -> None:
+        self._noise_mass: np.ndarray | None = None
+        super()._fit_samples(samples, **settings)
+
     def _hierarchy(self) -> Hierarchy:
         hierarchy = self.state_.model
         if (beyond := self._extension) is not None:
@@ -262,10 +266,6 @@ class SpecialistRegressor(RegressorMixin, PredictiveDensity):
         # Files of version 0.2.0 know nothing of it.
         known = getattr(self, "_beyond", None)
         return None if known is None else Beyond(*known)
-
-    def _fit_samples(self, samples: Samples, **settings: Any) -> None:
-        self._noise_mass: np.ndarray | None = None
-        super()._fit_samples(samples, **settings)
 
     def _set_beyond(self, samples: Samples, distances: Distances) -> None:
         """Find where experts end and a line continues: farther out, that of rows nearer by."""

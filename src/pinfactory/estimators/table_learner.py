@@ -161,7 +161,8 @@ class TableLearner(FrameInputs, CommitteeSettings):
             self._set_scales(samples, distances.learned)
         self._set_beyond(samples, distances)
         table = self._table(samples.X, self._targets(samples.y), distances.learned)
-        state, read = self._trained(table, **training), partial(table.blocks, self._block)
+        state = self._trained(table, **training)
+        read: ReadBlocks = partial(table.blocks, self._block)
         if further is not None:
             state, read = further(state, table, distances.middle)
         self.state_ = self._ordered(self._within_budget(state, table), table)

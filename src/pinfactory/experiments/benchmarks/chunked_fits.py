@@ -81,7 +81,8 @@ def _measured(kind: str, way: str, folder: str, rows: int, seed: int) -> dict[st
     """Return seconds, the largest memory of this process in MB, and what was found."""
     from pinfactory import SpecialistMixture, SpecialistRegressor
 
-    X, y = folder, "y"
+    X: Any = folder
+    y: Any = "y"
     if way == "array":
         X, y = map(np.concatenate, zip(*_parts(rows, seed), strict=True))
     model: Any = SpecialistMixture(8, random_state=seed)
