@@ -23,6 +23,7 @@ from pinfactory.core.learning import Data
 from pinfactory.persistence import register
 
 from .committee import Committee
+from .drawn import Counts
 from .fitting import Problem
 from .judging import Judge
 from .linear_tree import grow
@@ -86,9 +87,11 @@ class SpecialistClassifier(ClassifierMixin, Committee):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            The samples.
-        y : array-like of shape (n_samples,)
-            Their labels, of any type.
+            The samples, an array or a data frame. Those that need not fit into memory may be a
+            `numpy.memmap`, the path of Parquet files, an Arrow data set, a Dask array or data
+            frame, or `pinfactory.estimators.chunked.LocalChunks`.
+        y : array-like of shape (n_samples,), or str
+            Their labels, of any type; the name of their column for files and data sets.
         sample_weight : array-like of shape (n_samples,), optional
             How much each sample counts: weight 2 is the same as the sample twice.
         callbacks : Callback or sequence of Callback, optional
@@ -100,26 +103,7 @@ class SpecialistClassifier(ClassifierMixin, Committee):
         -------
         self
         """
-        with self._learning():
-            warm = self._is_warm()
-            X, y, weight = self._checked(X, y, sample_weight, reset=not warm, numeric=False)
-            check_classification_targets(y)
-            classes = np.unique(y[weight > 0])
-            if len(classes) < 2:
-                raise ValueError(
-                    "`y` must hold at least two classes, but got one class: "
-                    f"{classes[0]!r} (in samples with a weight above zero)."
-                )
-            if not warm:
-                self.classes_ = classes
-            codes = self._codes(y, weight)
-            rows = self._rows(X, codes, self._class_weighted(y, codes, weight)).learned
-            if not warm:
-                self._fit_scaler(X, rows)
-            table = self._table(X, codes.astype(np.int32), rows)
-            self._fit_table(table, callbacks=callbacks, checkpoint=checkpoint)
-            if hasattr(self, "encoding_"):
-                self._set_rules(X, codes)
+        self._fit(X, y, sample_weight, callbacks=callbacks, checkpoint=checkpoint)
         return self
 
     def partial_fit(
@@ -162,10 +146,7 @@ class SpecialistClassifier(ClassifierMixin, Committee):
                     "frequent the classes will be, but got 'balanced'."
                 )
             codes = self._codes(y, weight)
-            batch = Samples(X, codes.astype(np.int32), self._class_weighted(y, codes, weight))
-            samples, n_passes = self._next_samples(batch)
-            rows = Rows(np.arange(len(samples.X)), samples.weight)
-            self._fit_batch(self._table(samples.X, samples.y, rows), n_passes)
+            self._fit_batch(Samples(X, codes, self._class_weighted(y, codes, weight)))
         return self
 
     def predict_proba(self, X: Any, *, routing: Routing = "mixture") -> np.ndarray:
@@ -191,6 +172,14 @@ class SpecialistClassifier(ClassifierMixin, Committee):
         check_is_fitted(self)
         return self.classes_[self.predict_proba(X, routing=routing).argmax(axis=1)]
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the accuracy; samples and labels may be read in chunks, as in `fit`."""
+        if (scored := self._scored(X, y, sample_weight)) is None:
+            return super().score(X, y, sample_weight)
+        right = [(float(np.sum(part.y == part.X)), len(part)) for part in scored]
+        n_right, n = np.sum(right, axis=0)
+        return float(n_right / n)
+
     def expert_predict(self, X: Any, expert: int) -> np.ndarray:
         """Return the most probable class in the opinion of one expert."""
         answers = self._ask_expert(X, expert)
@@ -199,6 +188,26 @@ class SpecialistClassifier(ClassifierMixin, Committee):
     # ------------------------------------------------------------ what makes it a classifier
 
     _attributes = ("classes_", *Committee._attributes)
+
+    def _samples(
+        self, X: Any, y: Any, sample_weight: Any, *, reset: bool, counts: Counts | None = None
+    ) -> Samples:
+        X, y, weight = self._checked(X, y, sample_weight, reset=reset, numeric=False)
+        check_classification_targets(y)
+        classes = np.unique(y[weight > 0]) if counts is None else counts.labels
+        if len(classes) < 2:
+            raise ValueError(
+                "`y` must hold at least two classes, but got one class: "
+                f"{classes[0]!r} (in samples with a weight above zero)."
+            )
+        if reset:
+            self.classes_ = classes
+        codes = self._codes(y, weight)
+        totals = None if counts is None else counts.n
+        return Samples(X, codes, self._class_weighted(y, codes, weight, totals))
+
+    def _targets(self, y: np.ndarray) -> np.ndarray:
+        return y.astype(np.int32)
 
     def _measured_targets(self, y: np.ndarray) -> np.ndarray:
         return self._codes(y)
@@ -229,14 +238,21 @@ class SpecialistClassifier(ClassifierMixin, Committee):
             )
         return np.where(known, codes, 0)
 
-    def _set_scales(self, samples: Samples) -> None:
-        self._fit_scaler(samples.X, Rows(np.arange(len(samples.X)), samples.weight))
+    def _set_scales(self, samples: Samples, rows: Rows) -> None:
+        self._fit_scaler(samples.X, rows)
 
-    def _class_weighted(self, y: np.ndarray, codes: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        """Return the weights of samples times those of their classes."""
+    def _class_weighted(
+        self,
+        y: np.ndarray,
+        codes: np.ndarray,
+        weight: np.ndarray,
+        total: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Return the weights of samples times those of their classes, which may be known."""
         if self.class_weight == "balanced":
-            # By weight, not by count: a sample of weight 2 is the same as the sample twice.
-            total = np.bincount(codes, weight, minlength=len(self.classes_))
+            if total is None:
+                # By weight, not by count: a sample of weight 2 is the same as the sample twice.
+                total = np.bincount(codes, weight, minlength=len(self.classes_))
             share = np.where(total > 0, len(total) * total / total.sum(), 1.0)
             return weight / share[codes]
         weight = weight * compute_sample_weight(self.class_weight, y)

@@ -24,7 +24,9 @@ from pinfactory.tables import Rules
 from pinfactory.tree_search import TreeSearch
 
 from .beyond import Beyond
-from .table_learner import BLOCK, Inputs, TableLearner, select
+from .chunked import as_chunks
+from .large import LargeLearner
+from .table_learner import BLOCK, Inputs, select
 
 # With fewer effective experts than this a division of labour has collapsed.
 COLLAPSED = 1.05
@@ -33,7 +35,7 @@ COLLAPSED = 1.05
 _searches: "WeakKeyDictionary[Committee, tuple[Hierarchy, TreeSearch]]" = WeakKeyDictionary()
 
 
-class Committee(TableLearner):
+class Committee(LargeLearner):
     """A selector and simple experts that can be asked.
 
     A subclass says in `_mixture` how the answers of all experts become one.
@@ -201,9 +203,15 @@ class Committee(TableLearner):
     def _ask(
         self, question: Callable[..., PyTree[Array]], X: Any, *more: Any, size: int | None = None
     ) -> Any:
-        """Put a question to the hierarchy about samples."""
+        """Put a question to the hierarchy about samples, which may be read in chunks."""
         check_is_fitted(self)
-        return self._ask_numbers(question, self._numbers(X), *more, size=size)
+        if (chunks := as_chunks(X)) is None:
+            return self._ask_numbers(question, self._numbers(X), *more, size=size)
+        answers = [
+            self._ask_numbers(question, self._numbers(part), *more, size=size)
+            for part in self._parts(chunks)
+        ]
+        return jax.tree.map(lambda *parts: np.concatenate(parts), *answers)
 
     def _ask_numbers(
         self,

@@ -33,7 +33,7 @@ from pinfactory.density import (
 )
 from pinfactory.persistence import register
 
-from .chunked import as_chunks
+from .chunked import as_chunks, numbers
 from .density_model import DensityModel
 from .table import Rows, distinct
 
@@ -288,7 +288,7 @@ class SpecialistMixture(DensityModel):
         self.__dict__.pop("encoding_", None)
         example = validate_data(self, chunks.example, reset=True, dtype=np.float64)
         self._check_df_prior(example.shape[1])
-        whitening, large, weight = density.stream(chunks, known and known.whitening)
+        whitening, large, weight = density.stream(numbers(chunks), known and known.whitening)
         return whitening, large, weight, (*large.first(), weight)
 
     def _check_settings(self) -> None:

@@ -1,7 +1,7 @@
 """The density that a regressor predicts: what can be asked of it, its scores and its noise."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Literal
 
@@ -25,7 +25,6 @@ from pinfactory.core.learning import Data, Utility, expected_utilities
 
 from .committee import Committee, decide
 from .parameters import LIKELIHOODS
-from .table import Table
 
 Routing = Literal["mixture", "best", "sampled"]
 
@@ -218,14 +217,13 @@ ROW_SCORES: dict[str, Callable[[Hierarchy, Data], Float[Array, " n"]]] = {
 # ------------------------------------------------------------------------------------ noise
 
 
-def measure_errors(hierarchy: Hierarchy, table: Table, block: int) -> tuple[Squares, Masses]:
+def measure_errors(hierarchy: Hierarchy, blocks: Iterable[Data]) -> tuple[Squares, Masses]:
     """Return sums of each expert's squared errors and of the weight it is responsible for."""
-    n_experts = math.prod(hierarchy.sizes)
-    square, mass = np.zeros((n_experts, table.y.shape[1])), np.zeros(n_experts)
-    for rows in table.blocks(block):
+    square, mass = np.zeros((1, 1)), np.zeros(1)
+    for rows in blocks:
         more_square, more_mass = _errors(hierarchy, rows)
-        square += np.asarray(more_square, float)
-        mass += np.asarray(more_mass, float)
+        square = square + np.asarray(more_square, float)
+        mass = mass + np.asarray(more_mass, float)
     return square, mass
 
 

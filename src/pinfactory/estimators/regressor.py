@@ -32,6 +32,7 @@ from pinfactory.tables import FAR
 
 from .beyond import Beyond
 from .committee import Committee
+from .drawn import Counts
 from .fitting import Problem
 from .judging import Judge
 from .linear_tree import grow
@@ -48,7 +49,7 @@ from .predictive import (
 )
 from .stream import Samples, fits
 from .table import MOST_RANGED, Distances, Reach, RowNumbers, Rows, Table
-from .table_learner import unscaled
+from .table_learner import ReadBlocks, unscaled
 
 
 @register("SpecialistRegressor")
@@ -108,9 +109,11 @@ class SpecialistRegressor(RegressorMixin, PredictiveDensity):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            The samples.
-        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
-            What to predict.
+            The samples, an array or a data frame. Those that need not fit into memory may be a
+            `numpy.memmap`, the path of Parquet files, an Arrow data set, a Dask array or data
+            frame, or `pinfactory.estimators.chunked.LocalChunks`.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs), or str or list of str
+            What to predict; names of columns for files and data sets.
         sample_weight : array-like of shape (n_samples,), optional
             How much each sample counts: weight 2 is the same as the sample twice.
         callbacks : Callback or sequence of Callback, optional
@@ -122,20 +125,7 @@ class SpecialistRegressor(RegressorMixin, PredictiveDensity):
         -------
         self
         """
-        with self._learning():
-            warm = self._is_warm()
-            X, y, weight = self._checked(X, y, sample_weight, reset=not warm, numeric=True)
-            y = self._columns(y, reset=not warm)
-            self._noise_mass: np.ndarray | None = None
-            distances = self._rows(X, y, weight)
-            if not warm:
-                self._fit_scalers(X, y, distances.learned)
-            self._set_beyond(X, y, distances)
-            table = self._table(X, self._targets(y), distances.learned)
-            self._fit_table(table, callbacks=callbacks, checkpoint=checkpoint)
-            self._set_noise(table)
-            if hasattr(self, "encoding_"):
-                self._set_rules(X, y)
+        self._fit(X, y, sample_weight, callbacks=callbacks, checkpoint=checkpoint)
         return self
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SpecialistRegressor":
@@ -149,15 +139,24 @@ class SpecialistRegressor(RegressorMixin, PredictiveDensity):
         with self._learning():
             first = not hasattr(self, "state_")
             X, y, weight = self._checked(X, y, sample_weight, reset=first, numeric=True)
-            y = self._columns(y, reset=first)
-            samples, n_passes = self._next_samples(Samples(X, y, weight))
             # Nothing is left out on line.
             self._beyond: tuple[np.ndarray, ...] | None = None
-            rows = Rows(np.arange(len(samples.X)), samples.weight)
-            table = self._table(samples.X, self._targets(samples.y), rows)
-            self._fit_batch(table, n_passes)
-            self._set_noise(table)
+            self._fit_batch(Samples(X, self._columns(y, reset=first), weight))
         return self
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return R²; samples and targets may be read in chunks, as in `fit`."""
+        if (scored := self._scored(X, y, sample_weight)) is None:
+            return super().score(X, y, sample_weight)
+        sums: Any = 0.0
+        for part in scored:
+            # Near their mean, where sums of squares have no error of rounding.
+            truth = part.y.reshape(len(part), -1) - self.target_scaler_.mean_
+            error = (part.y - part.X).reshape(len(part), -1)
+            ones = np.ones_like(error)
+            sums += np.asarray([error**2, truth**2, truth, ones]).sum(axis=1)
+        error, square, total, n = sums
+        return float(np.mean(1.0 - error / (square - total**2 / n)))
 
     # ------------------------------------------------------------- what makes it a regressor
 
@@ -181,6 +180,12 @@ class SpecialistRegressor(RegressorMixin, PredictiveDensity):
         if self._extension and not self._extension.is_possible(self._n_inputs, n_targets):
             raise ValueError("ends of the inputs and slopes beyond must fit inputs and targets.")
         return untrained
+
+    def _samples(
+        self, X: Any, y: Any, sample_weight: Any, *, reset: bool, counts: Counts | None = None
+    ) -> Samples:
+        X, y, weight = self._checked(X, y, sample_weight, reset=reset, numeric=True)
+        return Samples(X, self._columns(y, reset=reset), weight)
 
     def _measured_targets(self, y: np.ndarray) -> np.ndarray:
         return self._columns(y, reset=False)
@@ -206,6 +211,10 @@ class SpecialistRegressor(RegressorMixin, PredictiveDensity):
             partial(grow, log_floor=self._log_floor, linear=self.expert != "constant"),
         )
 
+    def _fit_samples(self, samples: Samples, **settings: Any) -> None:
+        self._noise_mass: np.ndarray | None = None
+        super()._fit_samples(samples, **settings)
+
     def _hierarchy(self) -> Hierarchy:
         hierarchy = self.state_.model
         if (beyond := self._extension) is not None:
@@ -226,7 +235,7 @@ class SpecialistRegressor(RegressorMixin, PredictiveDensity):
         calibrated = Calibrated(hierarchy.last_experts, jnp.asarray(log_noise))
         return eqx.tree_at(lambda h: h.last_experts, hierarchy, calibrated)
 
-    def _set_noise(self, table: Table) -> None:
+    def _set_noise(self, read: ReadBlocks, n_rows: int) -> None:
         """Set each expert's noise to the root mean square error on what it is responsible for.
 
         A squared error rewards no honest deviation: that of an answer is set by β₂ alone. A
@@ -235,17 +244,16 @@ class SpecialistRegressor(RegressorMixin, PredictiveDensity):
         if self.utility in LIKELIHOODS:
             return
         scale = self.target_scaler_.scale_
-        square, mass = measure_errors(self.state_.model, table, self._block)
+        square, mass = measure_errors(self.state_.model, read())
         if self._noise_mass is not None:
-            steps = -(-len(table.x) // self._trainer().batch_size(len(table.x)))
+            steps = -(-n_rows // self._trainer().batch_size(n_rows))
             kept = self.momentum_expert**steps * self._noise_mass
             square += kept[:, None] * (self.noise_ / scale) ** 2
             mass += kept
         self.noise_: np.ndarray = root_mean_square(square, mass) * scale
         self._noise_mass = mass
 
-    def _set_scales(self, samples: Samples) -> None:
-        rows = Rows(np.arange(len(samples.X)), samples.weight)
+    def _set_scales(self, samples: Samples, rows: Rows) -> None:
         self._noise_mass = None
         self._fit_scalers(samples.X, samples.y, rows)
 
@@ -259,8 +267,9 @@ class SpecialistRegressor(RegressorMixin, PredictiveDensity):
         known = getattr(self, "_beyond", None)
         return None if known is None else Beyond(*known)
 
-    def _set_beyond(self, X: np.ndarray, y: np.ndarray, distances: Distances) -> None:
+    def _set_beyond(self, samples: Samples, distances: Distances) -> None:
         """Find where experts end and a line continues: farther out, that of rows nearer by."""
+        X, y, _ = samples
         middle, learned = distances.middle, distances.learned
         near = Reach.of_experts(X, learned, middle) if self.standardise else middle
         ranges = [(near, learned)]

@@ -7,6 +7,8 @@ import numpy as np
 from jaxtyping import Float
 from sklearn.preprocessing import StandardScaler
 
+from .table import Rows
+
 # Rows that are kept of a stream.
 MOST_KEPT = 4096
 
@@ -18,7 +20,12 @@ class Samples(NamedTuple):
     y: np.ndarray
     weight: Float[np.ndarray, " n"]
 
-    def take(self, index: np.ndarray) -> "Samples":
+    @property
+    def rows(self) -> Rows:
+        """Return all of them as rows, equal ones each for itself."""
+        return Rows(np.arange(len(self.X)), self.weight)
+
+    def take(self, index: np.ndarray | slice) -> "Samples":
         """Return some of them."""
         return Samples(*(part[index] for part in self))
 

@@ -2,6 +2,7 @@
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -20,11 +21,12 @@ from pinfactory.core.compiling import compiled
 from pinfactory.core.growth import has_movable_outputs, order_by_share
 from pinfactory.core.hierarchy import Hierarchy, pick
 from pinfactory.core.information import Estimate, Information, Meter, estimate_information
-from pinfactory.core.learning import State
+from pinfactory.core.learning import Data, State
 from pinfactory.tables import INDICATOR_SCALE, Rules, as_frame
 
 from .budgets import meet_budgets, warn_of_bits, warn_of_price
 from .candidates import search
+from .drawn import Counts
 from .fitting import Problem, Replica, Trainer
 from .parameters import CommitteeSettings
 from .stream import Samples, Stream, fits
@@ -42,6 +44,10 @@ MOST_PASSES = 20
 BUDGET_ROWS = 16_384
 
 Inputs = Float[Array, "n d"]
+# Takes what was learned from a table, and the range of its rows; returns what was learned from
+# further rows, and what reads all of them.
+ReadBlocks = Callable[[], Iterable[Data]]
+Further = Callable[[State, Table, Reach], tuple[State, ReadBlocks]]
 
 
 class TableLearner(FrameInputs, CommitteeSettings):
@@ -64,6 +70,21 @@ class TableLearner(FrameInputs, CommitteeSettings):
     _optional_attributes: tuple[str, ...] = (
         *("feature_names_in_", "encoding_", "rules_", "target_name_"),
     )
+
+    def _set_beyond(self, samples: Samples, distances: Distances) -> None:
+        """Find how answers go on where no rows are, if they can; classes go on as they are."""
+
+    def _set_noise(self, read: ReadBlocks, n_rows: int) -> None:
+        """Set the noise of answers, if they have one, by the rows that are read."""
+
+    @abstractmethod
+    def _samples(
+        self, X: Any, y: Any, sample_weight: Any, *, reset: bool, counts: Counts | None = None
+    ) -> Samples:
+        """Return checked samples with class codes, or a column for each target.
+
+        Where they are some of many, `counts` tells of the classes of all.
+        """
 
     @abstractmethod
     def _problem(self) -> Problem:
@@ -88,9 +109,9 @@ class TableLearner(FrameInputs, CommitteeSettings):
             raise ValueError("`sample_weight` must hold a weight above zero, but got only zeros.")
         return X, y, weight
 
-    def _rows(self, X: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Distances:
+    def _distances(self, samples: Samples) -> Distances:
         """Return the distinct rows, and how far outside each of them is."""
-        rows = distinct(X, y, weight)
+        X, rows = samples.X, distinct(*samples)
         if self.standardise:
             return Distances.find(X, rows)
         return Distances(rows, Reach.endless(X.shape[1]), np.zeros(len(rows.position)))
@@ -117,7 +138,7 @@ class TableLearner(FrameInputs, CommitteeSettings):
         return np.clip(distance, -FARTHEST, FARTHEST).astype(np.float32)
 
     def _table(self, X: np.ndarray, targets: np.ndarray, rows: Rows) -> Table:
-        """Return standardised rows; `targets` are those of all samples, in the experts' units."""
+        """Return standardised rows of weight one in the mean; `targets` are in experts' units."""
         x, start = np.empty((len(rows.position), X.shape[1]), np.float32), 0
         # Part by part, so that the table is never held a second time in double precision.
         for part in rows.parts():
@@ -131,8 +152,28 @@ class TableLearner(FrameInputs, CommitteeSettings):
     def _is_warm(self) -> bool:
         return self.warm_start and hasattr(self, "state_")
 
-    def _fit_table(self, table: Table, **training: Any) -> None:
-        """Train candidates side by side, keep the best, and measure its information."""
+    def _fit_samples(
+        self, samples: Samples, *, warm: bool, further: Further | None = None, **training: Any
+    ) -> None:
+        """Train on samples in memory, and then on others if there are."""
+        distances = self._distances(samples)
+        if not warm:
+            self._set_scales(samples, distances.learned)
+        self._set_beyond(samples, distances)
+        table = self._table(samples.X, self._targets(samples.y), distances.learned)
+        state = self._trained(table, **training)
+        read: ReadBlocks = partial(table.blocks, self._block)
+        if further is not None:
+            state, read = further(state, table, distances.middle)
+        self.state_ = self._ordered(self._within_budget(state, table), table)
+        self._measure(read(), table)
+        self._warn_of_bits()
+        self._set_noise(read, len(table.x))
+        if hasattr(self, "encoding_"):
+            self._set_rules(samples.X, samples.y)
+
+    def _trained(self, table: Table, **training: Any) -> State:
+        """Train candidates side by side, and return the best."""
         random = check_random_state(self.random_state)
         n_init = check.integer("n_init", self.n_init, 1)
         warm = self.state_ if self._is_warm() else None
@@ -152,8 +193,9 @@ class TableLearner(FrameInputs, CommitteeSettings):
             fit, self.gain_ = trainer.fit_part(table, replicas[:1], warm), None
         state = pick(fit.states, int(np.argmax(fit.scores)))
         self.n_iter_, self.history_ = int(fit.trained.run.step), fit.trained.history
-        self.state_ = self._ordered(self._within_budget(state, table), table)
-        self._measure(table)
+        return state
+
+    def _warn_of_bits(self) -> None:
         if self.selector_bits is not None:
             warn_of_bits("selector", self.selector_bits, self.information_.selector)
         if self.expert_bits is not None:
@@ -202,18 +244,24 @@ class TableLearner(FrameInputs, CommitteeSettings):
             del self.state_
             wanted = self.n_iter_ * self._trainer().batch_size(len(samples.X)) / len(samples.X)
             n_passes = min(math.ceil(wanted), MOST_PASSES)
-        self._set_scales(samples)
+        self._set_scales(samples, samples.rows)
         return samples, n_passes
 
     @abstractmethod
-    def _set_scales(self, samples: Samples) -> None:
-        """Take the units in which inputs and targets are learned from these samples."""
+    def _set_scales(self, samples: Samples, rows: Rows) -> None:
+        """Take the units in which inputs and targets are learned from some of the samples."""
+
+    @abstractmethod
+    def _targets(self, y: np.ndarray) -> np.ndarray:
+        """Return targets as experts learn them."""
 
     def _is_out_of_scale(self, samples: Samples) -> bool:
         return self.standardise and not fits(self.scaler_, samples.X, samples.weight)
 
-    def _fit_batch(self, table: Table, n_passes: int) -> None:
-        """Go on learning, seeing each row so many times."""
+    def _fit_batch(self, batch: Samples) -> None:
+        """Go on learning from a batch, and from rows of earlier ones."""
+        samples, n_passes = self._next_samples(batch)
+        table = self._table(samples.X, self._targets(samples.y), samples.rows)
         known = getattr(self, "state_", None)
         self._set_n_experts(known)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -221,7 +269,9 @@ class TableLearner(FrameInputs, CommitteeSettings):
         self.gain_, n_iter = None, 0 if known is None else self.n_iter_
         trained = self._trainer().fit_batch(table, replica, known, n_iter, n_passes)
         self.state_, self.n_iter_ = pick(trained.run.state, 0), int(trained.run.step)
-        self._measure(table)
+        read = partial(table.blocks, self._block)
+        self._measure(read(), table)
+        self._set_noise(read, len(table.x))
 
     @property
     def _block(self) -> int:
@@ -238,10 +288,10 @@ class TableLearner(FrameInputs, CommitteeSettings):
             )
         self.n_experts_ = math.prod(sizes)
 
-    def _measure(self, table: Table) -> None:
-        """Measure the information processed on the training data."""
+    def _measure(self, blocks: Iterable[Data], table: Table) -> None:
+        """Measure the information processed on the training data, of which a table has some."""
         hierarchy, meter = self.state_.model, None
-        for block in table.blocks(self._block):
+        for block in blocks:
             meter = feed_meter(meter, hierarchy, block.x, block.weight)
         assert meter is not None
         measured = read_meter(meter)

@@ -2,7 +2,7 @@
 
 from .columns import FAR, MISSING, OTHER, Column, Feature, middle_range
 from .encoding import INDICATOR_SCALE, Encoding
-from .frames import as_frame, read_frame, write_frame
+from .frames import as_frame, hash_frame, read_frame, write_frame
 from .rules import Gate, Rule, Rules, Weight
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "Rules",
     "Weight",
     "as_frame",
+    "hash_frame",
     "middle_range",
     "read_frame",
     "write_frame",

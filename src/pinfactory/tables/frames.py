@@ -1,11 +1,14 @@
 """Frames of pandas, polars and Arrow, seen alike through narwhals; files of them."""
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
 import narwhals as nw
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, UInt64
+
+from pinfactory.core.batches import hashed
 
 # What stands for a missing text.
 MISSING = "(missing)"
@@ -85,6 +88,32 @@ def texts(series: nw.Series) -> tuple[np.ndarray, Bool[np.ndarray, " n"]]:
         return np.where(missing, "", values).astype(object), missing
     words = ["" if gone else str(v) for v, gone in zip(values, missing, strict=True)]
     return np.asarray(words, object), missing
+
+
+def hash_frame(frame: nw.DataFrame) -> UInt64[np.ndarray, " n"]:
+    """Return a hash of what each row of a frame holds, the same for all ways to store it."""
+    code = np.zeros(len(frame), np.uint64)
+    for name in frame.columns:
+        code = hashed(code, _bits(frame[name]))
+    return code
+
+
+def _bits(series: nw.Series) -> UInt64[np.ndarray, " n"]:
+    """Return the values of a column as 64-bit numbers, equal ones for equal values."""
+    if series.dtype.is_numeric() or series.dtype in (nw.Boolean, nw.Duration):
+        values = numbers(series)
+        # One number for both zeros, and one for all that is missing.
+        return np.where(np.isnan(values), np.nan, values + 0.0).view(np.uint64)
+    if series.dtype in DATES:
+        return dates(series).view(np.uint64)
+    words, missing = texts(series)
+    words[missing] = MISSING
+    listed = words.tolist()
+    digests = {
+        word: int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest())
+        for word in dict.fromkeys(listed)
+    }
+    return np.asarray([digests[word] for word in listed], np.uint64)
 
 
 def read_frame(path: str | Path) -> Any:

@@ -15,7 +15,7 @@ from pinfactory.sweep.store import encode
 # EBM and APLR take long even on small tables; what is not installed is left out.
 _QUICK_RULES = tuple(name for name in ("8 linear experts", "Cubist") if not missing_peers([name]))
 SMALLEST = {
-    "chunked_density": {"rows": 20_000},
+    "chunked_fits": {"seeds": 1, "rows": 20_000},
     "cluster_simulation": {"seeds": 1, "measured_tasks": 10, "measured_rows": 3000},
     "compile_time": {"seeds": 1},
     "controls": {
