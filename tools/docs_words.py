@@ -3,8 +3,8 @@
 Words are those of the text: code, printed output and generated tables do not count. Blocks are
 those of Python. The tests execute all of them, and compare what they print where a page shows it.
 A public class or function has an example if executed code uses it by name: on a page, or in a
-docstring (`tests/test_examples.py`). What a page excludes is not public. The exit code is 1 if `--most N` is given and a guide has
-more words.
+docstring (`tests/test_examples.py`). What a page of the reference excludes is not public. The exit
+code is 1 if `--most N` is given and a guide has more words.
 """
 
 import argparse

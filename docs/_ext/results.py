@@ -172,7 +172,7 @@ def _paired(
 
 
 def _sides(measures: list[dict[str, Any]]) -> tuple[int, int]:
-    """Return which parts of the names are rows and columns: the one with fewer texts has columns."""
+    """Return the parts of the names that are rows and columns; there are few columns."""
     first, second = (
         len({measure["name"].split(", ")[part] for measure in measures}) for part in (1, 2)
     )
