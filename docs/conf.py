@@ -54,5 +54,12 @@ def escape_formulas(app: Sphinx, what: str, name: str, obj: Any, options: Any, l
             lines[i] = "".join(parts)
 
 
+def keep_colons(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list) -> None:
+    """Keep napoleon from reading "a: b" in the first line of an attribute as a type and a text."""
+    if what in ("attribute", "data", "property"):
+        lines.insert(0, "")
+
+
 def setup(app: Sphinx) -> None:
     app.connect("autodoc-process-docstring", escape_formulas, priority=400)
+    app.connect("autodoc-process-docstring", keep_colons, priority=401)

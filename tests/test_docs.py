@@ -13,7 +13,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import notebooks
 import pytest
-from docs_words import count
+from docs_words import count, unused_names
 from docs_words import pages as all_pages
 from run_pages import BLOCK, run_page
 
@@ -192,3 +192,19 @@ def test_the_page_of_a_result_has_all_its_numbers(monkeypatch):
 def test_words_and_blocks_are_counted():
     page = "# Two words\n\n```python\na = 1\n```\n\n```text\n1\n```\n\n```console\n$ ls\n```\nthree"
     assert count(page) == (3, 1, 2)
+
+
+def test_every_public_name_has_an_example_that_is_executed():
+    assert not unused_names()
+
+
+def test_no_line_of_text_is_lost_as_a_comment():
+    fence = re.compile(r"^(`{3,}).*?^\1", re.MULTILINE | re.DOTALL)
+    lost = [
+        (str(page.relative_to(ROOT)), line)
+        for page in (ROOT / "docs").rglob("*.md")
+        if "_build" not in page.parts
+        for line in fence.sub("", page.read_text(encoding="utf-8")).splitlines()
+        if line.lstrip().startswith("%")
+    ]
+    assert not lost

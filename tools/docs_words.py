@@ -3,8 +3,8 @@
 Words are those of the text: code, printed output and generated tables do not count. Blocks are
 those of Python. The tests execute all of them, and compare what they print where a page shows it.
 A public class or function has an example if executed code uses it by name: on a page, or in a
-docstring (`tests/test_examples.py`). The exit code is 1 if `--most N` is given and a guide has
-more words.
+docstring (`tests/test_examples.py`). What a page of the reference excludes is not public. The exit
+code is 1 if `--most N` is given and a guide has more words.
 """
 
 import argparse
@@ -18,6 +18,7 @@ from run_pages import BLOCK
 
 ROOT = Path(__file__).parents[1]
 FENCED = re.compile(r"^(`{3,}|~{3,})(\S*)[^\n]*\n(.*?)^\1 *$", re.MULTILINE | re.DOTALL)
+LISTED = re.compile(r"automodule:: (\S+)\n(?: +:exclude-members: (.*)\n)?")
 COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 # Pages that list or generate, and have nothing to show by code.
 NO_EXAMPLE_NEEDED = (
@@ -49,10 +50,10 @@ def count(text: str) -> tuple[int, int, int]:
 def public_names() -> Iterator[tuple[str, str]]:
     """Return module and name of the classes and functions in the API reference."""
     for page in sorted((ROOT / "docs" / "api").glob("*.md")):
-        for name in re.findall(r"automodule:: (\S+)", page.read_text(encoding="utf-8")):
+        for name, without in LISTED.findall(page.read_text(encoding="utf-8")):
             module = import_module(name)
             listed = getattr(module, "__all__", None)
-            for each in listed or vars(module):
+            for each in sorted({*(listed or vars(module))} - set(re.split(r"[+, ]+", without))):
                 value = getattr(module, each)
                 here = listed or getattr(value, "__module__", "") == name
                 if here and callable(value) and value.__doc__ and not each.startswith("_"):
@@ -68,6 +69,12 @@ def executed_words() -> set[str]:
         lines = path.read_text(encoding="utf-8").splitlines()
         blocks += [line for line in lines if line.lstrip().startswith((">>> ", "... "))]
     return set(re.findall(r"\w+", "\n".join(blocks)))
+
+
+def unused_names() -> list[str]:
+    """Return the public names that no executed code uses."""
+    used = executed_words()
+    return sorted({f"{module}.{name}" for module, name in public_names() if name not in used})
 
 
 def main() -> int:
@@ -88,8 +95,7 @@ def main() -> int:
         if asked.most is not None and path.parent.name == "guide" and words > asked.most:
             long.append(name)
     print(f"without an example: {', '.join(bare) or 'none'}")
-    used = executed_words()
-    unused = sorted({f"{module}.{name}" for module, name in public_names() if name not in used})
+    unused = unused_names()
     print(f"public names without an example: {len(unused) or 'none'}", *unused, sep="\n  ")
     if long:
         print(f"more than {asked.most} words: {', '.join(long)}", file=sys.stderr)

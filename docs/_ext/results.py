@@ -122,20 +122,23 @@ def _paragraph(text: str) -> nodes.paragraph:
 def _all_measures(result: dict[str, Any]) -> list[tuple[str, Cells]]:
     """Return all numbers as tables, with their titles.
 
-    Numbers that the paper has, or that are promised, are listed one by one. Of the others, those of
-    one quantity with two further parts in their names are a table of both, and quantities with one
-    further part share a table, if that saves lines.
+    Numbers that the paper has, or that are promised, are listed one by one, with those of the
+    paper's method beside ours. Of the others, those of one quantity with two further parts in their
+    names are a table of both, and quantities with one further part share a table, if that saves
+    lines.
     """
+    measures, beside = _paired(result["measures"])
+    result = result | {"measures": measures}
     grouped: dict[str, list[dict[str, Any]]] = {}
-    for measure in result["measures"]:
+    for measure in measures:
         grouped.setdefault(measure["name"].split(", ")[0], []).append(measure)
     further: dict[int, list[str]] = {1: [], 2: []}
-    for quantity, measures in grouped.items():
-        parts = {measure["name"].count(", ") for measure in measures}
-        if len(measures) > 3 and len(parts) == 1 and not all(map(_has_more, measures)):
+    for quantity, own in grouped.items():
+        parts = {measure["name"].count(", ") for measure in own}
+        if len(own) > 3 and len(parts) == 1 and not all(map(_has_more, own)):
             further.get(parts.pop(), []).append(quantity)
     tables = [
-        (_with_unit(quantity, grouped), table(result, [quantity], 1, 2, "±"))
+        (_with_unit(quantity, grouped), table(result, [quantity], *_sides(grouped[quantity]), "±"))
         for quantity in further[2]
     ]
     if len(further[1]) > 1:
@@ -145,23 +148,53 @@ def _all_measures(result: dict[str, Any]) -> list[tuple[str, Cells]]:
         further[1].pop()
     single = [
         measure
-        for quantity, measures in grouped.items()
-        for measure in measures
+        for quantity, own in grouped.items()
+        for measure in own
         if quantity not in further[1] + further[2] or _has_more(measure)
     ]
-    return [*([("", _one_by_one(single))] if single else []), *tables]
+    lists = [[m for m in single if _has_more(m) == more] for more in (True, False)]
+    return [*(("", _one_by_one(each, beside)) for each in lists if each), *tables]
+
+
+def _paired(
+    measures: list[dict[str, Any]],
+) -> tuple[list[dict[str, Any]], dict[str, dict[str, Any]]]:
+    """Return the measures, and those of the paper's method by the name of ours beside them."""
+    names = {measure["name"] for measure in measures}
+    beside = {
+        ours: measure
+        for measure in measures
+        if (ours := measure["name"].removesuffix(", the paper's method")) != measure["name"]
+        and ours in names
+    }
+    taken = {measure["name"] for measure in beside.values()}
+    return [measure for measure in measures if measure["name"] not in taken], beside
+
+
+def _sides(measures: list[dict[str, Any]]) -> tuple[int, int]:
+    """Return the parts of the names that are rows and columns; there are few columns."""
+    first, second = (
+        len({measure["name"].split(", ")[part] for measure in measures}) for part in (1, 2)
+    )
+    return (1, 2) if second <= max(first, 6) else (2, 1)
 
 
 # What a measure may have besides its own number.
 _MORE = {"paper": "paper", "paper_method": "paper's method", "target": "promised"}
 
 
-def _one_by_one(measures: list[dict[str, Any]]) -> Cells:
+def _one_by_one(measures: list[dict[str, Any]], beside: dict[str, dict[str, Any]]) -> Cells:
     """Return the numbers with what the paper prints and what is promised, where there are any."""
     shown = [key for key in _MORE if any(m[key] is not None for m in measures)]
     head = ["", "measured", *(_MORE[key] for key in shown)]
+
+    def more(measure: dict[str, Any], key: str) -> str:
+        if key == "paper_method" and measure["name"] in beside:
+            return format_measure(beside[measure["name"]], "±")
+        return number(measure[key])
+
     rows = [
-        [m["name"], f"{format_measure(m, '±')} {m['unit']}", *(number(m[key]) for key in shown)]
+        [m["name"], f"{format_measure(m, '±')} {m['unit']}", *(more(m, key) for key in shown)]
         for m in measures
     ]
     return [head, *rows]

@@ -18,11 +18,11 @@ def compare(
     jobs: Annotated[int | None, tyro.conf.arg(metavar="N")] = None,
     scheduler: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS")] = None,
 ) -> int:
-    """Compare committees with other models of a table, by cross-validation.
+    """Compare a committee with other models of a table by cross-validation.
 
-    A line, a tree with as many leaves, boosting; Cubist and EBM if installed.
+    Others: one line, a tree, boosting, and Cubist and EBM if installed.
 
-    EBM, which is slow, learns from fewer rows of a large table; this is said.
+    On a large table EBM, which is slow, learns from fewer rows.
 
     Parameters
     ----------

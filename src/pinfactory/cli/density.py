@@ -31,16 +31,16 @@ def density(
     out: Annotated[Path, tyro.conf.arg(metavar="MODEL.pin")] = Path("density.pin"),
     json: Json = False,
 ) -> int:
-    """Find the groups of a table's rows, and the rows that are like no other.
+    """Find groups of rows in a table, and unusual rows.
 
-    Columns of numbers, truths and dates are used; gaps are integrated out.
+    Uses columns of numbers, booleans and dates; values may be missing.
 
     Parameters
     ----------
     experts
-        The most groups there may be.
+        Largest number of groups.
     categories
-        Use columns of text as well, an indicator for each category.
+        Use text columns as well, with an indicator for each category.
     rows
         How many of the most unusual rows to print.
     out

@@ -26,16 +26,16 @@ def fit(
     holdout: Annotated[float, tyro.conf.arg(metavar="SHARE")] = 0.2,
     out: Path = Path("."),
 ) -> int:
-    """Fit a committee to a table; write model.pin, report.html to show, and card.md.
+    """Fit a committee to a table; write a model, a report and a model card.
 
     Parameters
     ----------
     bits
-        What the selector may process for each row, in bits; as much as pays by default.
+        Limit in bits on the information that the selector uses for a row; none by default.
     holdout
-        Share of the rows that the model is judged by and does not learn from.
+        Share of the rows that is held out for the scores.
     out
-        Folder for the three files; made if it is not there.
+        Folder for model.pin, report.html and card.md; created if missing.
     """
     if not 0.0 < holdout < 0.9:
         raise ValueError(f"--holdout must be above 0 and below 0.9, but got {holdout}")

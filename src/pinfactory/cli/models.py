@@ -17,15 +17,14 @@ def predict(
     out: Annotated[Path | None, tyro.conf.arg(metavar="FILE.csv")] = None,
     json: Json = False,
 ) -> int:
-    """Predict the rows of a table, and say who decided.
+    """Predict the rows of a table, with uncertainty and the expert that decided.
 
     Parameters
     ----------
     data
         A CSV or Parquet file with the columns of the table that the model was fitted to.
     out
-        File for the predictions, CSV or Parquet; by default they are printed,
-        with six digits.
+        File for the predictions, CSV or Parquet; printed with six digits by default.
     """
     from pinfactory.tables import write_frame
 
@@ -72,16 +71,16 @@ def explain(
     columns: Flag = False,
     json: Json = False,
 ) -> int:
-    """Print the rules of a model, or why it answers to a row as it does.
+    """Print the rules of a model, or explain its prediction for one row.
 
     Parameters
     ----------
     data
-        The table that `--row` counts the rows of.
+        A table with the row to explain.
     row
-        Which row to explain, the first being 0.
+        Number of the row to explain; the first is 0.
     columns
-        Print what was done to each column.
+        Print how each column was encoded.
     """
     committee = load_model(model)
     if row is not None:

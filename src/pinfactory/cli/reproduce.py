@@ -24,7 +24,7 @@ def reproduce(
     out: Path = Path("out"),
     list_only: Annotated[bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(name="list")] = False,
 ) -> int:
-    """Reproduce the paper's figures and the benchmarks, with one page to show.
+    """Reproduce the paper's figures and the benchmarks on one HTML page.
 
     An interrupted run continues where it stopped.
 
@@ -41,13 +41,13 @@ def reproduce(
     seeds
         Number of seeds instead of that of the scale.
     jobs
-        How many processes work at a time; one for each core by default.
+        Number of processes; one for each core by default.
     scheduler
         A Dask scheduler whose workers compute, such as tcp://10.0.0.1:8786.
     out
-        Folder for everything; made if it is not there.
+        Folder for everything; created if missing.
     list_only
-        Print what there is, and do nothing.
+        Print the list of experiments and stop.
     """
     for option, value in (("--seeds", seeds), ("--jobs", jobs)):
         if value is not None and value < 1:

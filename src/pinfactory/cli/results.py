@@ -19,19 +19,18 @@ def results(
 ) -> int:
     """Print results, and compare new ones with those accepted before.
 
-    Each number that differs by more than the spread of both runs is marked.
+    Marks numbers that differ by more than the spread of both runs.
 
-    The exit code is 1 if one that is promised, or a ratio, got worse by that.
+    The exit code is 1 if a promised number or a ratio got worse by more.
 
     Parameters
     ----------
     names
-        Which experiments; all that there are results of by default.
+        Which experiments; all with results by default.
     out
         Folder that `pinfactory reproduce` has written to.
     accepted
-        Folder of the accepted results, which the documentation is made from; or that of another
-        run, to see how far two runs are apart.
+        Folder of the accepted results, or of another run to compare with.
     accept
         Accept the new results: copy them to the folder of the accepted ones.
     """

@@ -29,9 +29,7 @@ def sweep(
 ) -> int:
     """Evaluate a function, or fit an estimator, at every point of a grid.
 
-    The table goes to OUT/results.csv.
-
-    A sweep that was interrupted goes on where it was.
+    Writes OUT/results.csv. An interrupted sweep continues where it stopped.
 
     Parameters
     ----------
@@ -47,17 +45,17 @@ def sweep(
     column
         Of an estimator: the column that is predicted; the last by default.
     test_size
-        Of an estimator: the share of the rows that it is judged on.
+        Of an estimator: share of the rows that is held out for the score.
     seed
         Divides the rows; also the seed of an estimator without one.
     replicas
         Of a function that JAX can trace: so many points run side by side in one program.
     jobs
-        How many processes work at a time; one for each core by default.
+        Number of processes; one for each core by default.
     scheduler
         A Dask scheduler whose workers compute, such as tcp://10.0.0.1:8786.
     out
-        Folder for everything; made if it is not there.
+        Folder for everything; created if missing.
     """
     wanted = dict(_named("--grid", text, _values) for text in grid)
     shared = dict(_named("--set", text, _value) for text in settings)

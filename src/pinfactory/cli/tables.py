@@ -25,7 +25,7 @@ Without = Annotated[
     tuple[str, ...],
     tyro.conf.arg(
         metavar="[COLUMN …]",
-        help="Columns to leave out, such as those that are known only afterwards.",
+        help="Columns to leave out, for example those known only afterwards.",
     ),
 ]
 Count = Annotated[int, tyro.conf.arg(metavar="N")]
@@ -40,10 +40,10 @@ class TableArguments:
 
     data: DataFile
     target: Annotated[str, tyro.conf.arg(metavar="COLUMN", help="The column to predict.")]
-    experts: Annotated[int, tyro.conf.arg(metavar="N", help="The most experts there may be.")] = 8
+    experts: Annotated[int, tyro.conf.arg(metavar="N", help="Largest number of experts.")] = 8
     kind: Annotated[
         Kind,
-        tyro.conf.arg(help="Whether the target is numbers or classes; found out by default."),
+        tyro.conf.arg(help="Whether the target is numbers or classes; detected by default."),
     ] = "auto"
     without: Without = ()
     seed: Seed = 0

@@ -1,4 +1,4 @@
-"""The paper's three synthetic tasks with default settings, for 1, 2 and 4 linear experts."""
+"""The paper's three synthetic tasks with 1, 2 and 4 linear experts and a network that selects."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,11 +10,12 @@ from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.style import counted
 from pinfactory.experiments.synthetic_data import COMMITTEE, TASKS, classification
 
-TITLE = "The paper's tasks with default settings"
+TITLE = "The paper's tasks with a network that selects"
 ABOUT = """
 Half moons, circles and blobs by the paper's protocol: 1,024 samples, 20 % of them held out; data,
-split and committee all follow the seed. The settings are the library's defaults but for the number
-of experts.
+split and committee all follow the seed. Experts are linear and the selector is a network, as in
+Section 4.1. The best of five random starts on held-out rows is kept, J is maximised at β₁ = 5, and
+training ends when held-out rows no longer improve.
 """
 
 _TARGETS = {"circles": 0.98, "blobs": 0.98, "moons": 0.93}
