@@ -221,3 +221,4 @@ def test_classes_make_a_page_too_that_doubts_a_column_which_tells_all(folder, tm
     page = (tmp_path / "report.html").read_text()
     assert "log-odds" in page
     assert "right as often" in page
+    assert "The most frequent answer, " in page

@@ -91,6 +91,13 @@ def test_another_seed_finds_the_same_division(divided):
     assert adjusted_rand_score(*partitions) > 0.8
 
 
+def test_what_begins_as_a_tree_is_the_same_with_every_seed():
+    settings = {"n_experts": 4, "start": "tree", "max_iter": 200}
+    one, other = (SpecialistRegressor(**settings, random_state=s).fit(*bend()) for s in (0, 1))
+    assert one.n_iter_ > 0
+    np.testing.assert_array_equal(one.predict(bend()[0]), other.predict(bend()[0]))
+
+
 @pytest.mark.parametrize(
     ("selector", "expert"),
     [

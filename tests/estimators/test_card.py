@@ -65,4 +65,8 @@ def test_a_classifier_has_a_card_too():
     assert curve[0].score == pytest.approx(committee.score(X, labels))
     told = committee.predict_proba(X)[np.arange(300), (labels == "low").astype(int)]
     assert curve[0].error == pytest.approx(-np.log(np.maximum(told, 1e-3)).mean(), rel=1e-3)
-    assert "Classes: high, low" in committee.card(X, labels)
+    card = committee.card(X, labels)
+    assert "Classes: high, low" in card
+    share = (labels == "high").mean()
+    name, share = ("high", share) if share > 0.5 else ("low", 1 - share)
+    assert f"The most frequent answer, {name}, is right for {share:.1%} of them." in card

@@ -46,6 +46,7 @@ def test_the_query_gives_what_the_committee_says(table):
     new = frame.copy()
     new.loc[:4, "rare"], new.loc[5:9, "two"] = "new", "perhaps"
     new.loc[10:14, 'the "area"'] = 40.0
+    new.loc[15:19, "town"] = "Derry"  # unknown, where only what is missing has an indicator
     regressor = SpecialistRegressor(**SETTINGS).fit(frame, y)
     with pytest.warns(UserWarning, match="'perhaps' in column 'two'"):
         expected, shares = regressor.predict(new), regressor.responsibilities(new)

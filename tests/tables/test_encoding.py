@@ -1,4 +1,5 @@
 import datetime
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -159,3 +160,58 @@ def test_a_level_that_was_rare_in_fit_is_no_news():
     frame = pd.DataFrame({"town": ["Ayr", "Bath"] * 30 + ["Cork"]})
     for keep_gaps in (False, True):
         Encoding.learn(frame, keep_gaps=keep_gaps).transform(frame)
+
+
+def test_objects_are_taken_for_what_they_hold():
+    random = np.random.default_rng(0)
+    number = random.integers(0, 900, 60)
+    days = [datetime.date(2020, 1, 1) + datetime.timedelta(days=int(k)) for k in number]
+    typed = pd.DataFrame({"number": number / 4, "day": pd.to_datetime(days)})
+    typed.loc[0, "number"] = np.nan
+    objects = {
+        "number": [None, *(Decimal(int(k)) / 4 for k in number[1:])],
+        "day": days,
+    }
+    objects = pd.DataFrame({n: pd.Series(v, dtype=object) for n, v in objects.items()})
+    encoding = Encoding.learn(objects)
+    assert encoding == Encoding.learn(typed)
+    np.testing.assert_array_equal(encoding.transform(objects), encoding.transform(typed))
+
+
+def test_numbered_categories_are_known_again_where_a_gap_made_them_fractions():
+    kind = pd.Series(["1", "2", "3"] * 20).astype(int)
+    encoding = Encoding.learn(pd.DataFrame({"kind": pd.Categorical(kind)}))
+    fractions = pd.DataFrame({"kind": kind.astype(float)})
+    np.testing.assert_array_equal(encoding.transform(fractions), np.tile(np.eye(3), (20, 1)))
+    halves = Encoding.learn(pd.DataFrame({"kind": pd.Categorical(kind / 2)}))
+    assert set(halves.columns[0].levels) == {"0.5", "1", "1.5"}
+
+
+def test_columns_that_say_nothing_or_count_days_are_told_as_such():
+    n = 30
+    frame = pd.DataFrame(
+        {
+            "nothing": [None] * n,
+            "no number": np.full(n, np.nan),
+            "constant": np.ones(n),
+            "waited": pd.to_timedelta(np.arange(n), unit="h"),
+            "income": np.where(np.arange(n) < 3, np.nan, 15_000.0),
+        }
+    )
+    told = {name: done for name, _, done in Encoding.learn(frame).table()}
+    assert told == {
+        "nothing": "left out: no value in any row",
+        "no number": "left out: no value in any row",
+        "constant": "the same in all rows",
+        "waited": "in days, as it is",
+        "income": "3 missing set to 15,000, with an indicator",
+    }
+
+
+def test_a_table_without_rows_has_no_numbers_and_a_lazy_one_is_refused(frame):
+    encoding = Encoding.learn(frame)
+    assert encoding.transform(frame[:0]).shape == (0, len(encoding.features))
+    with pytest.raises(TypeError, match=r"pass frame.collect\(\)"):
+        as_frame(pl.LazyFrame({"a": [1]}))
+    with pytest.raises(ValueError, match=r"but 1 holds String: try X.columns"):
+        as_frame(pd.DataFrame({0: [1.0], 1: ["a"]}))

@@ -51,3 +51,15 @@ def test_columns_with_long_names_are_printed_in_80_columns():
     assert " ".join(" ".join(lines[:2]).split()) == (
         "tropicalstorm_force_diameter number 1,500 missing set to 1499, with an indicator"
     )
+
+
+def test_small_weights_are_told_for_more_than_one_unit():
+    told = [Weight("a", "", "", v, abs(v) / 2, 1).text() for v in (-5.82e-6, 0.002, 3e-14, 0.0)]
+    assert told[:2] == ["−0.00582 ± 0.0029 for 1,000", "+0.002 ± 0.001"]
+    assert told[2].endswith("for 1,000,000,000")
+    assert told[3] == "0 ± 0"
+
+
+def test_what_changes_a_probability_has_a_unit():
+    text = str(Rules((rule((), outputs=("no", "yes")),), 9, "accuracy", "log-odds of yes"))
+    assert "on average, and log-odds of yes for each unit or category" in " ".join(text.split())

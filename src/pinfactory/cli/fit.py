@@ -65,7 +65,7 @@ def fit(
     if table.json:
         print_json(_told(committee, judged, task, seconds) | written)
         return 0
-    _print(committee, judged, task, len(held_out[0]), doubts)
+    _print(committee, judged, task, held_out[1], doubts)
     print(f"\n{'  '.join(map(str, written.values()))}")
     return 0
 
@@ -152,15 +152,18 @@ def _print_notes(notes: Sequence[str]) -> None:
         print(textwrap.fill(note, 79, initial_indent="  ", subsequent_indent="  "))
 
 
-def _print(committee: Any, judged: Any, task: Task, n_held_out: int, doubts: Sequence[str]) -> None:
+def _print(committee: Any, judged: Any, task: Task, truth: Any, doubts: Sequence[str]) -> None:
+    from pinfactory.estimators.card import usual_answer
     from pinfactory.formats import quantity
 
     _print_notes(doubts)
-    print(f"\nOn {n_held_out:,} rows that were held out:")
+    print(f"\nOn {len(truth):,} rows that were held out:")
     measure, error = ("accuracy", "log-loss") if task.classify else ("R²", "mean error")
     rows = [["", measure, error]]
     rows += [[j.name, f"{j.score:.3f}", quantity(j.error, 3)] for j in judged]
     print_table(rows)
+    if task.classify:
+        print(f"\n{usual_answer(truth)}")
     print()
     print(textwrap.fill(committee.verdict_, 79))
     told = committee.information_

@@ -27,6 +27,9 @@ from .linear_tree import LinearTree
 from .starts import accepts_leaves, begin, place, teach
 from .table import RowNumbers, Table, Validation
 
+# Draws the batches of what begins as a tree: the seed that `random_state=0` gives.
+SAME_SEED = int(np.random.RandomState(0).randint(2**31 - 1))
+
 
 class Candidate(NamedTuple):
     """One way to begin: a tree of so many leaves, or so many random experts."""
@@ -89,7 +92,7 @@ def _without_validation(
     trees = _trees(trainer, table, everything, replicas[0])
     candidates = [Candidate(r.n_experts, r, False) for r in _random(trainer, replicas, n_init)]
     if trees[0] is not None:
-        candidates.insert(0, Candidate(trees[0].n_leaves, replicas[0], True))
+        candidates.insert(0, _of_tree(trainer, trees[0].n_leaves, replicas[0]))
     n = len(candidates)
     states = _states(trainer, table, candidates, trees * n, everything * n)
     trained = trainer.run(table, states, [c.replica for c in candidates], None)
@@ -165,7 +168,7 @@ def _candidates(
         if isinstance(first.selector, Budget) and first.selector.bits > 0:
             # Bits are for choosing among as many as there are.
             sizes = {largest} - {1}
-        candidates = [Candidate(size, first, True) for size in sorted(sizes)]
+        candidates = [_of_tree(trainer, size, first) for size in sorted(sizes)]
     if len(candidates) > 1 and not trainer.cheap:
         # Networks learn what a finer division would bring, and take long to train.
         return candidates
@@ -174,6 +177,12 @@ def _candidates(
         if replica.n_experts > 1 or not candidates:
             candidates.append(Candidate(replica.n_experts, replica, False))
     return candidates
+
+
+def _of_tree(trainer: Trainer, n_leaves: int, replica: Replica) -> Candidate:
+    """Return the candidate that begins as leaves, the same whatever the seed where it can be."""
+    seed = SAME_SEED if trainer.only_batches_are_random else replica.seed
+    return Candidate(n_leaves, replica._replace(seed=seed), True)
 
 
 def _held_out(

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
+import numpy as np
 from sklearn.base import is_classifier
 
 from pinfactory.formats import quantity
@@ -42,7 +43,7 @@ def model_card(
     judged = [] if X is None or y is None else tempered_curve(committee, X, y)
     sections = (
         _head(committee, source, notes),
-        _quality(committee, judged, 0 if X is None else len(X), peers),
+        _quality(committee, judged, y, peers),
         _rules(committee),
         _bits(committee, judged),
         _columns(committee),
@@ -72,7 +73,7 @@ def _head(committee: Committee, source: str, notes: Sequence[str]) -> str:
 def _quality(
     committee: Committee,
     judged: Sequence[TemperedPoint],
-    n_rows: int,
+    y: Any,
     peers: Sequence[tuple[str, float, float]],
 ) -> str:
     if not judged:
@@ -84,7 +85,16 @@ def _quality(
         ("model", *names),
         [(name, f"{score:.3f}", quantity(error, 3)) for name, score, error in rows],
     )
-    return f"## Quality\n\nOn {n_rows:,} rows that the model has not learned from.\n\n{table}"
+    told = f"On {len(y):,} rows that the model has not learned from."
+    told += f" {_safe(usual_answer(y))}" if is_classifier(committee) else ""
+    return f"## Quality\n\n{told}\n\n{table}"
+
+
+def usual_answer(y: Any) -> str:
+    """Say how often the most frequent class is right, which a model should exceed."""
+    labels, counts = np.unique(np.asarray(y), return_counts=True)
+    share = counts.max() / counts.sum()
+    return f"The most frequent answer, {labels[counts.argmax()]}, is right for {share:.1%} of them."
 
 
 def _rules(committee: Committee) -> str:
@@ -95,7 +105,7 @@ def _rules(committee: Committee) -> str:
         told = [
             f"### Expert {rule.expert}: {_safe(rule.where)}",
             f"{rule.share:.0%} of the work; the condition tells its {rule.rows:,} rows with a "
-            f"fidelity of {rule.fidelity:.2f}; {rules.measure} {rule.score:.2f} on them; "
+            f"fidelity of {rule.fidelity:.2f}; {rules.measure} {rule.score:z.2f} on them; "
             f"{rule.bits:.2f} bits a row.",
         ]
         says = rule.says(MOST_COLUMNS)
@@ -104,7 +114,10 @@ def _rules(committee: Committee) -> str:
         if len(rule.columns()) > MOST_COLUMNS:
             told.append(f"… and {len(rule.columns()) - MOST_COLUMNS} columns more.")
         parts.append("\n\n".join(told))
-    about = f"Changes of {rules.unit} for one unit more, or for a category against the average."
+    about = (
+        f"Changes of {rules.unit} for one unit more, or for a category against the average (where "
+        "there are only two, against the other one)."
+    )
     return "\n\n".join(["## Rules", about, *parts])
 
 
@@ -118,7 +131,7 @@ def _bits(committee: Committee, judged: Sequence[TemperedPoint]) -> str:
     if judged and len(told.in_use) > 1:
         name = "right answers" if is_classifier(committee) else "R²"
         rows = [
-            (f"{point.factor:g}", f"{point.bits:.2f}", f"{point.score:.3f}") for point in judged
+            (f"{point.factor:g}", f"{point.bits:z.2f}", f"{point.score:.3f}") for point in judged
         ]
         lines += [
             "The same experts if the selector looks less, or more closely (β₁ times a factor):",

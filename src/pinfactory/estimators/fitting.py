@@ -85,6 +85,12 @@ class Trainer:
         return self.settings.expert in ("constant", "linear")
 
     @property
+    def only_batches_are_random(self) -> bool:
+        """Whether nothing is random in what begins as a tree but the order of the rows."""
+        known = self.settings.selector == "tree" and self.settings.expectation == "exact"
+        return self.cheap and known
+
+    @property
     def learner(self) -> Learner:
         """Gradient ascent on J."""
         options = ("exact", "sampled")

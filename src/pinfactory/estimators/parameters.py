@@ -89,7 +89,8 @@ PARAMETERS = """n_experts : int or tuple of int, default=4
     verbose : bool, default=False
         Whether to show a progress bar.
     random_state : int, RandomState or None, default=None
-        Source of randomness."""
+        Source of randomness: of random starts and networks. What begins as a tree whose experts
+        are linear or constant is the same with every seed."""
 
 ATTRIBUTES = """information_ : Information
         Bits processed by both stages (`selectors` has those of every level), overall and per

@@ -138,14 +138,14 @@ def _of_column(column: Column) -> list[str]:
     for level, share in zip(column.indicated, column.shares, strict=True):
         cases = [f"WHEN {name} = {_text(level)} THEN 1.0"]
         if level == MISSING:
-            cases = [f"WHEN {name} IS NULL THEN 1.0"]
+            cases = [f"WHEN {name} IS NULL THEN 1.0", f"WHEN {name} IN ({known}) THEN 0.0"]
         elif level == OTHER:
             cases = [f"WHEN {name} IN ({known}) THEN 0.0", f"WHEN {name} IS NULL THEN 0.0"]
             cases = cases[:1] if not column.has_missing else cases
         else:
             cases.append(f"WHEN {name} IN ({known}) THEN 0.0")
             cases += [f"WHEN {name} IS NULL THEN 0.0"] if column.has_missing else []
-        rest = "1.0" if level == OTHER else "0.0" if column.has_other or level == MISSING else None
+        rest = "1.0" if level == OTHER else "0.0" if column.has_other else None
         found.append(f"CASE {' '.join(cases)} ELSE {rest or _number(share)} END")
     return found[1:] if len(found) == 2 else found
 

@@ -10,6 +10,8 @@ from jaxtyping import Float
 from sklearn.base import is_classifier, is_regressor
 from sklearn.utils.validation import check_is_fitted
 
+from pinfactory.formats import quantity
+
 from ._grid import slice_of_array, slice_of_frame
 from .style import GREY, INK, Drawn, expert_colours, figure_of, new_axes, tidy
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _WHITE = 0.5  # how much white is mixed into areas, so that samples stand out on them
+LARGE = 10_000  # from here on numbers at an axis have commas
 _MARKERS = (("o", "white"), ("s", INK), ("^", "#bbbbbb"), ("D", GREY), ("v", "white"))
 
 
@@ -130,6 +133,9 @@ class PartitionDisplay(Drawn):
         for axis, names in zip((self.ax_.xaxis, self.ax_.yaxis), self.ticks, strict=False):
             if names:
                 axis.set_ticks(range(len(names)), list(names))
+        for axis, places in zip((self.ax_.xaxis, self.ax_.yaxis), self.grid, strict=False):
+            if np.abs(places).max() >= LARGE:
+                axis.set_major_formatter(lambda value, _: quantity(value))
         if self.ticks[0]:
             self.ax_.tick_params(axis="x", labelrotation=30)
         self._add_legend()
@@ -199,7 +205,7 @@ class PartitionDisplay(Drawn):
         style: dict[str, Any] = {"colors": INK, "linewidths": 0.8, "linestyles": "solid"}
         lines = self.ax_.contour(*self.grid, self.curves["mean"], 6, **style)
         halo = [withStroke(linewidth=2.5, foreground="white")]
-        for text in self.ax_.clabel(lines, fontsize=8):
+        for text in self.ax_.clabel(lines, fontsize=8, fmt=quantity):
             text.set(path_effects=halo, zorder=5)
         self.ax_.plot([], [], color=INK, lw=0.8, label="expected value")
 

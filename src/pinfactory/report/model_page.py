@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from pinfactory.estimators.card import usual_answer
 from pinfactory.estimators.tempering import tempered_curve
 from pinfactory.experiments.png import shrink_svg
 from pinfactory.formats import quantity
@@ -61,6 +62,7 @@ def write_model_page(
         notes=notes,
         judged=judged,
         sentence=_sentence(judged, classify),
+        usual=usual_answer(y) if classify else "",
         classify=classify,
         n_held_out=len(X),
         verdict=committee.verdict_,

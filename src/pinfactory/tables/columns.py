@@ -18,6 +18,7 @@ FEWEST, FEWEST_SHARE, FEWEST_OF_ALL = 10, 0.05, 3
 # … and so are those after so many more frequent ones.
 MOST_LEVELS = 40
 OTHER, MISSING = "(other)", frames.MISSING
+NO_VALUE = "no value in any row"
 # Values farther from the middle 95 % of a column than so many lengths of it are outliers.
 FAR = 7.0
 
@@ -53,7 +54,7 @@ class Column:
     low: float = 0.0
     high: float = 0.0
     whole: bool = False  #: whether all numbers were whole
-    note: str = ""  #: why the column was left out
+    note: str = ""  #: why the column was left out, or what its numbers count
     #: Whether what is missing or unknown stays so, as NaN, and the first category needs no
     #: indicator, being what the others are not: as a density has it.
     keeps_gaps: bool = False
@@ -119,7 +120,8 @@ class Column:
             words = values.tolist()
             places = {level: i for i, level in enumerate(dict.fromkeys(words))}
             table = np.asarray([self.code(level) for level in places])
-            return table.reshape(len(places), -1)[[places[word] for word in words]]
+            table = table.reshape(len(places), len(self.feature_levels()))
+            return table[[places[word] for word in words]]
         gone = np.isnan(values)
         features = np.column_stack([np.where(gone, self._filled, values), gone])
         return features[:, : len(self.feature_levels())]
@@ -173,11 +175,13 @@ class Column:
                 gaps += ": a category" if self.has_missing else ": taken as average"
             return ", ".join(filter(None, (f"{len(self.levels)} categories", rare, gaps)))
         if gaps and not self.keeps_gaps:
-            gaps += f" set to {self.fill:.4g}" + (", with an indicator" if self.has_missing else "")
+            gaps += f" set to {quantity(self.fill, 4)}"
+            gaps += ", with an indicator" if self.has_missing else ""
         whole = {"number": "" if gaps else "as it is", "boolean": "0 for false, 1 for true"}[
             self.kind
         ]
-        return ", ".join(filter(None, (whole, gaps)))
+        same = "the same in all rows" if self.low == self.high and not gaps else ""
+        return ", ".join(filter(None, (self.note, same or whole, gaps)))
 
 
 def learn(series: nw.Series, *, keep_gaps: bool = False) -> list[Column]:
@@ -201,8 +205,10 @@ def _with_gaps(column: Column) -> Column:
 
 def _learned(series: nw.Series) -> list[Column]:
     name, dtype = series.name, series.dtype
-    if dtype.is_numeric() or dtype == nw.Duration:
+    if dtype.is_numeric():
         return [_number(name, frames.numbers(series))]
+    if dtype == nw.Duration:
+        return [_number(name, frames.numbers(series), note="in days")]
     if dtype == nw.Boolean:
         return [_number(name, frames.numbers(series), kind="boolean")]
     if dtype in frames.DATES:
@@ -211,6 +217,11 @@ def _learned(series: nw.Series) -> list[Column]:
         words, missing = frames.texts(series)
         if set(words[~missing]) <= {"True", "False"} and not missing.all():
             return [_number(name, _truths(words), kind="boolean")]
+        held = frames.held(series)
+        if held == "numbers":
+            return [_number(name, _forced(series, "number"))]
+        if held == "dates":
+            return _dates(name, frames.dates(series))
         return [_category(name, np.where(missing, MISSING, words))]
     raise ValueError(
         f"column {name!r} must hold numbers, booleans, text, categories or dates, but holds "
@@ -223,10 +234,12 @@ def fewest(n_rows: int) -> int:
     return max(FEWEST_OF_ALL, min(FEWEST, int(FEWEST_SHARE * n_rows)))
 
 
-def _number(name: str, values: np.ndarray, *, kind: Kind = "number", part: Part = "") -> Column:
+def _number(
+    name: str, values: np.ndarray, *, kind: Kind = "number", part: Part = "", note: str = ""
+) -> Column:
     known = values[~np.isnan(values)]
     if not len(known):
-        return Column(name, "left out", part, note="no value in any row")
+        return Column(name, "left out", part, note=NO_VALUE)
     n_missing = len(values) - len(known)
     return Column(
         name,
@@ -238,6 +251,7 @@ def _number(name: str, values: np.ndarray, *, kind: Kind = "number", part: Part 
         low=float(known.min()),
         high=float(known.max()),
         whole=bool((known == np.round(known)).all()),
+        note=note,
     )
 
 
@@ -266,6 +280,7 @@ def _category(name: str, values: np.ndarray, part: Part = "") -> Column:
     has_other, has_missing = (n >= fewest(len(values)) for n in (n_rare, n_missing))
     if len(kept) + has_other + has_missing < 2:
         note = "hardly any row differs" if kept else "nearly every row has another value"
+        note = note if len(words) else NO_VALUE
         return Column(name, "left out", part, n_missing=n_missing, note=note)
     totals = [
         *counts[kept],
@@ -292,7 +307,8 @@ def _dates(name: str, values: np.ndarray) -> list[Column]:
         part for part in get_args(Part)[1:] if len(np.unique(frames.date_part(known, part))) > 1
     ]
     if not parts:
-        return [Column(name, "left out", note="one date in all rows" if len(known) else "no value")]
+        note = "one date in all rows" if len(known) else NO_VALUE
+        return [Column(name, "left out", note=note)]
     learned = [
         _number(name, frames.date_part(values, part), part=part)
         if part in ("year", "hour")

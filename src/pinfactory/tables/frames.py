@@ -1,8 +1,11 @@
 """Frames of pandas, polars and Arrow, seen alike through narwhals; files of them."""
 
 import hashlib
+from datetime import date
+from decimal import Decimal
+from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import narwhals as nw
 import numpy as np
@@ -13,6 +16,9 @@ from pinfactory.core.batches import hashed
 # What stands for a missing text.
 MISSING = "(missing)"
 DATES = (nw.Date, nw.Datetime)
+NO_NUMBERS = (nw.String, nw.Categorical, nw.Enum, *DATES)
+# Fractions of this size and more are not exact as whole numbers.
+LARGEST_WHOLE = 2**53
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
@@ -23,12 +29,22 @@ def as_frame(data: Any) -> nw.DataFrame | None:
     A frame whose columns are numbered is an array to scikit-learn, and so it is here.
     """
     try:
-        frame = nw.from_native(data, eager_only=True, pass_through=True)
+        frame = nw.from_native(data, pass_through=True)
     except nw.exceptions.DuplicateError as error:
         raise ValueError(f"every column must have a name of its own. {error}") from error
+    if isinstance(frame, nw.LazyFrame) and frame.implementation.is_polars():
+        raise TypeError("a lazy frame holds no rows yet: pass frame.collect().")
     if not isinstance(frame, nw.DataFrame):
         return None
-    return frame if all(isinstance(name, str) for name in frame.columns) else None
+    if all(isinstance(name, str) for name in frame.columns):
+        return frame
+    text = [name for name, dtype in frame.schema.items() if dtype in NO_NUMBERS]
+    if not any(isinstance(name, str) for name in frame.columns) and text:
+        raise ValueError(
+            f"columns must have names of text unless all hold numbers, but {text[0]!r} holds "
+            f"{frame.schema[text[0]]}: try X.columns = X.columns.astype(str)."
+        )
+    return None
 
 
 def numbers(series: nw.Series) -> Float[np.ndarray, " n"]:
@@ -86,7 +102,7 @@ def texts(series: nw.Series) -> tuple[np.ndarray, Bool[np.ndarray, " n"]]:
     values = series.to_numpy()
     if series.dtype == nw.String:
         return np.where(missing, "", values).astype(object), missing
-    words = ["" if gone else str(v) for v, gone in zip(values, missing, strict=True)]
+    words = ["" if gone else _word(v) for v, gone in zip(values, missing, strict=True)]
     return np.asarray(words, object), missing
 
 
@@ -114,6 +130,24 @@ def _bits(series: nw.Series) -> UInt64[np.ndarray, " n"]:
         for word in dict.fromkeys(listed)
     }
     return np.asarray([digests[word] for word in listed], np.uint64)
+
+
+def _word(value: Any) -> str:
+    """Return a value as text: a whole number has no point, whether a gap made it a fraction."""
+    whole = isinstance(value, float) and value.is_integer() and abs(value) < LARGEST_WHOLE
+    return str(int(value)) if whole else str(value)
+
+
+def held(series: nw.Series) -> Literal["numbers", "dates", ""]:
+    """Return what a column of Python objects holds, if it is all numbers or all dates."""
+    if series.dtype != nw.Object:
+        return ""
+    values = [value for value in series.drop_nulls().to_numpy() if not isinstance(value, bool)]
+    if len(values) < len(series.drop_nulls()) or not values:
+        return ""
+    if all(isinstance(value, Real | Decimal) for value in values):
+        return "numbers"
+    return "dates" if all(isinstance(value, date) for value in values) else ""
 
 
 def read_frame(path: str | Path) -> Any:

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 # Columns of a rule that are printed, and levels of a category.
 MOST_PRINTED = 5
 # Columns of a gate that are printed; of gates with many more, these would say little.
-MOST_GATED, MANY_GATED = 3, 20
+MOST_GATED, MANY_GATED = 3, 10
+# Weights below this are told for more than one unit, but not for more than so many.
+SMALL, MOST_UNITS = 1e-4, 10**9
 # Longest name of a column that has the weights beside it, not after it.
 MOST_NAME = 30
 WIDTH = 79
@@ -43,9 +45,12 @@ class Weight(NamedTuple):
     rows: int
 
     def text(self) -> str:
-        """Return weight and error with a sign."""
-        sign = "+" if self.value > 0 else ""
-        return f"{sign}{quantity(self.value, 3)} ± {quantity(self.error, 2)}"
+        """Return weight and error with a sign; what is small for one unit, for 1,000 and so on."""
+        sign, units = "+" if self.value > 0 else "", 1
+        while 0.0 < abs(self.value) * units < SMALL and units < MOST_UNITS:
+            units *= 1000
+        told = f"{sign}{quantity(self.value * units, 3)} ± {quantity(self.error * units, 2)}"
+        return told if units == 1 else f"{told} for {units:,}"
 
 
 class Gate(NamedTuple):
@@ -195,7 +200,7 @@ class Rules:
     def _text(self, rule: Rule) -> str:
         head = (
             f"expert {rule.expert}: {rule.share:.0%} of the work, {rule.bits:.2f} bits, "
-            f"{self.measure} {rule.score:.2f} on its {rule.rows:,} rows"
+            f"{self.measure} {rule.score:z.2f} on its {rule.rows:,} rows"
         )
         exactly = "exactly, " if rule.exact else ""
         fit = f"({exactly}fidelity {rule.fidelity:.2f}, {rule.matched:,} of {self.n_rows:,} rows)"
@@ -205,7 +210,9 @@ class Rules:
         about = ", ".join(
             f"{name} {quantity(value, 3)}".strip() for name, value in rule.typical.items()
         )
-        lines += _wrapped("says   ", f"{about} on average, and for each unit or category")
+        # An answer has the unit of its mean; a probability changes in another one.
+        unit = f" {self.unit}" if self.measure == "accuracy" else ""
+        lines += _wrapped("says   ", f"{about} on average, and{unit} for each unit or category")
         width = max((len(name) for name, _ in rule.says()), default=0)
         for name, told in rule.says():
             if width <= MOST_NAME:
