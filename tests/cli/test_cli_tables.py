@@ -113,13 +113,38 @@ def test_explain_prints_rules_a_row_and_what_was_done(fitted, capsys):
     assert {rule["where"] for rule in told["rules"]} == {"night", "not night"}
 
 
+def write_odd_tables():
+    row = np.arange(40)
+    odd = {"row": row, "same": 3, "typo": row.astype(str), "once": "a", "tiny": 1e-300 * row}
+    frame = pd.DataFrame(odd | {"none": np.nan}).astype({"typo": object})
+    frame.loc[5, ["typo", "once"]] = ["oops", "b"]
+    frame.to_csv("odd.csv", index=False)
+    pd.DataFrame({"row": row, "huge": 1e200 * row}).to_csv("huge.csv", index=False)
+    pd.DataFrame({"row": row, "key": [f"k{i}" for i in row]}).to_csv("key.csv", index=False)
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
         (["predict", "model.pin", "towns.csv"], "lacks 'night', 'years'"),
         (["fit", "none.csv", "--target", "wage"], "there is no file 'none.csv'"),
         (["fit", "shifts.csv", "--target", "pay"], "has no column 'pay'; it has wage, night"),
+        (["fit", "shifts.csv", "--target", "Wages"], "did you mean 'wage'?"),
         (["fit", "shifts.csv", "--target", "wage", "--without", "x"], "has no column 'x'"),
+        (["fit", "shifts.csv", "--target", "wage", "--holdout", "0.001"], "leave 2 of the 299"),
+        (["fit", "shifts.csv", "--target", "wage", "--experts", "300"], "at most the number of"),
+        (["fit", "shifts.csv", "--target", "wage", "--out", "new.parquet"], "must be a folder"),
+        (["fit", "shifts.csv", "--target", "wage", "--out", "new.parquet/a"], "must be a folder"),
+        (["fit", "odd.csv", "--target", "same"], "must differ between rows, but is always 3"),
+        (["fit", "odd.csv", "--target", "typo"], "has numbers but for 'oops': correct or empty"),
+        (["fit", "odd.csv", "--target", "once"], "two classes of at least 2 rows, but only 'a'"),
+        (["fit", "odd.csv", "--target", "tiny"], "must differ by more than 1e-100"),
+        (["fit", "odd.csv", "--target", "none"], "at least 20 rows with 'none', but has 0"),
+        (["fit", "huge.csv", "--target", "huge"], "at most 1e+100, but has 3.9e+201"),
+        (["fit", "huge.csv", "--target", "row"], "'huge' must hold numbers of at most 1e+100"),
+        (["fit", "key.csv", "--target", "row"], "'key' (nearly every row has another value)"),
+        (["density", "shifts.csv", "--out", "new.parquet/a.pin"], "must be a folder"),
+        (["curve", "shifts.csv", "--target", "wage", "--out", "a.doc"], "--out must end in one of"),
         (["fit", "shifts.csv", "--target", "wage", "--holdout", "2"], "--holdout must be above 0"),
         (["fit", "shifts.csv", "--target", "wage", "--kind", "classes"], "too many classes"),
         (["fit", "shifts.csv", "--target", "town", "--kind", "numbers"], "must hold numbers"),
@@ -137,6 +162,7 @@ def test_explain_prints_rules_a_row_and_what_was_done(fitted, capsys):
 def test_errors_are_one_line_that_says_what_to_do(fitted, monkeypatch, capsys, arguments, told):
     monkeypatch.chdir(fitted)
     shifts(20)[["town"]].to_csv("towns.csv", index=False)
+    write_odd_tables()
     assert main(arguments) == 2
     printed = capsys.readouterr().err
     assert printed.startswith("pinfactory: ")

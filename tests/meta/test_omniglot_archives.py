@@ -4,6 +4,7 @@ import hashlib
 import io
 import shutil
 import zipfile
+from http.client import IncompleteRead
 from pathlib import Path
 
 import numpy as np
@@ -135,14 +136,22 @@ def test_a_download_that_is_always_damaged_is_not_kept(
     assert not (archives.cache_directory() / "images_evaluation.zip").exists()
 
 
+@pytest.mark.parametrize(
+    ("headers", "told"),
+    [({"Content-Length": "1000"}, "only 2 of 1000 bytes"), ({}, "IncompleteRead")],
+)
 def test_a_download_that_breaks_off_is_not_kept(
-    official: Path, monkeypatch: pytest.MonkeyPatch
+    official: Path, monkeypatch: pytest.MonkeyPatch, headers: dict, told: str
 ) -> None:
     class Short(io.BytesIO):
-        headers = {"Content-Length": "1000"}  # noqa: RUF012
+        def read(self, *size: int) -> bytes:
+            if not headers and self.tell():  # parts of unknown length
+                raise IncompleteRead(b"PK")
+            return super().read(*size)
 
+    Short.headers = headers
     monkeypatch.setattr(archives.urllib.request, "urlopen", lambda *a, **k: Short(b"PK"))
-    with pytest.raises(FileNotFoundError, match="only 2 of 1000 bytes"):
+    with pytest.raises(FileNotFoundError, match=told):
         archives.load(None, "centred")
     assert not list(archives.cache_directory().iterdir())
 

@@ -53,8 +53,9 @@ class TestSinusoids:
     def test_wrong_settings_are_refused(self):
         with pytest.raises(ValueError, match="`shots` must be an integer of at least 1, but got 0"):
             Sinusoids(shots=0)
-        with pytest.raises(ValueError, match="`phase` must be"):
-            Sinusoids(phase=(1.0, 0.0))
+        for phase in ((1.0, 0.0), (0.0, np.nan), (-np.inf, 0.0)):
+            with pytest.raises(ValueError, match="`phase` must be"):
+                Sinusoids(phase=phase)
 
 
 class TestArrayTasks:

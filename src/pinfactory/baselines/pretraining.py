@@ -86,6 +86,12 @@ class PreTraining(FewShotBaseline):
         return gradient_model(new, rate=self.inner_rate_, steps=steps, part="network")
 
     def _data(self, tasks: Tasks) -> tuple[Source, Batches]:
+        # Needed at the end of training alone, which should not be in vain.
+        rates = self.inner_rates
+        if not isinstance(rates, Sequence) or isinstance(rates, str) or not rates:
+            raise ValueError(f"`inner_rates` must be a sequence of step sizes, but got {rates!r}.")
+        for rate in rates:
+            check.number("inner_rates", rate, 0.0, open_low=True)
         if not hasattr(tasks, "labelled"):
             raise TypeError(
                 "`tasks` must have a method `labelled` that returns all images with their "

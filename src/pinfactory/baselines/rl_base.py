@@ -13,7 +13,7 @@ from pinfactory.core.hierarchy import pick
 from pinfactory.core.training import Run, Steps
 from pinfactory.rl.base import Agent
 from pinfactory.rl.meta import TaskFamily
-from pinfactory.rl.meta.families import identify
+from pinfactory.rl.meta.families import checked_family, identify
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -38,6 +38,12 @@ class TaskBaseline(Agent):
         """Return what the next iteration learns from."""
 
     def __post_init__(self) -> None:
+        checked_family("family", self.family)
+        for name in ("n_tasks", "n_steps"):
+            check.integer(name, getattr(self, name), 1)
+        check.sizes("hidden", self.hidden)
+        check.number("learning_rate", self.learning_rate, 0.0, open_low=True)
+        check.integer("seed", self.seed, 0, most=2**32 - 1)
         self.history_ = []
         self._random = np.random.default_rng(self.seed)
         learner, initial = self._build()
@@ -74,7 +80,9 @@ class TaskBaseline(Agent):
         self, tasks: TaskFamily | None, n_tasks: int, seed: int
     ) -> tuple[TaskFamily, Any]:
         """Return the family to evaluate in, and the parameters of tasks drawn from it."""
-        family = self.family if tasks is None else tasks
+        family = self.family if tasks is None else checked_family("tasks", tasks)
+        check.integer("n_tasks", n_tasks, 1)
+        check.integer("seed", seed, 0)
         return family, family.draw(np.random.default_rng([self.seed, 1, seed]), n_tasks)
 
     def _subject(self) -> dict[str, str]:

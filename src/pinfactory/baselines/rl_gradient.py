@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Key, PyTree
 
+from pinfactory import settings as check
 from pinfactory.base import describe
 from pinfactory.core.compiling import compiled_fully
 from pinfactory.core.constraints import UtilityScale
@@ -104,6 +105,11 @@ class GradientAdaptation(TaskBaseline):
     _ratios: ClassVar[bool] = True
 
     def _build(self) -> tuple["GradientLearner", GradientState]:
+        check.integer("outer_steps", self.outer_steps, 1)
+        for name in ("inner_rate", "clip_range", "kl_coef"):
+            check.number(name, getattr(self, name), 0.0)
+        for name in ("gamma", "gae_lambda"):
+            check.number(name, getattr(self, name), 0.0, 1.0)
         numbers = (self.inner_rate, self.gamma, self.gae_lambda, self.clip_range, self.kl_coef)
         learner = GradientLearner(
             self.family.env,
@@ -130,6 +136,7 @@ class GradientAdaptation(TaskBaseline):
         `steps` inner steps come before it, each on `n_steps` steps of experience in its task.
         """
         family, params = self._new_tasks(tasks, n_tasks, seed)
+        check.integer("steps", steps, 0)
         keys = jax.random.split(jax.random.key(seed), steps + 1)
         state = self.state_
         policies = _copies(state.policy, n_tasks)

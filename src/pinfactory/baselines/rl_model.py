@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
+from pinfactory import settings as check
 from pinfactory.base import describe
 from pinfactory.core.compiling import compiled_fully
 from pinfactory.core.hierarchy import pick
@@ -92,7 +93,15 @@ class GrBAL(TaskBaseline):
     gradient_steps: int = 200
 
     def _build(self) -> tuple["ModelLearner", State]:
+        for name in ("window", "horizon", "plans", "gradient_steps"):
+            check.integer(name, getattr(self, name), 1)
+        for name in ("inner_rate", "temperature"):
+            check.number(name, getattr(self, name), 0.0, open_low=True)
         env, n_steps = self.family.env, self.n_steps
+        if n_steps < 2 * self.window:
+            raise ValueError(
+                f"`n_steps` must be at least twice `window`, {self.window}, but got {n_steps}."
+            )
         space = env.action_space
         if not isinstance(space, Box):
             raise ValueError(f"Actions must be in a box to plan with them, but got {space}.")

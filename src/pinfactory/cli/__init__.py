@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (ValueError, OSError) as error:
-        print(f"pinfactory: {error}", file=sys.stderr)
+        print(f"pinfactory: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         goes_on = "; the same command goes on from here" if arguments[0] in STORING else ""

@@ -1,12 +1,13 @@
 """The command `pinfactory curve`."""
 
+import io
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
 from .fit import make_committee
-from .tables import Count, Table, print_json, print_table
+from .tables import Count, Table, make_folder, print_json, print_table
 
 
 def curve(
@@ -25,10 +26,18 @@ def curve(
     """
     if points < 2:
         raise ValueError(f"--points must be at least 2, but got {points}")
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.0, 4.0), layout="constrained")
+    kind = out.suffix.lower().removeprefix(".")
+    if kind not in (kinds := figure.canvas.get_supported_filetypes()):
+        raise ValueError(f"--out must end in one of {', '.join(kinds)}, but got {str(out)!r}")
+    make_folder(out.parent)
     task = table.task()
     import numpy as np
 
     from pinfactory.estimators import rate_utility_curve
+    from pinfactory.sweep.store import write_file
 
     found = rate_utility_curve(
         make_committee(task.classify, table.experts, None, table.seed),
@@ -38,11 +47,9 @@ def curve(
         random_state=table.seed,
         verbose=not table.json,
     )
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6.0, 4.0), layout="constrained")
     found.plot(figure.subplots())
-    figure.savefig(out)
+    figure.savefig(stream := io.BytesIO(), format=kind)
+    write_file(out, stream.getvalue())
     rates = found.to_frame().sort_values("beta_selector")
     if table.json:
         print_json({"points": rates.to_dict("records"), "picture": out})

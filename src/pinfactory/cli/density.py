@@ -14,6 +14,7 @@ from .tables import (
     Json,
     Seed,
     Without,
+    make_folder,
     print_json,
     print_table,
     read,
@@ -49,6 +50,7 @@ def density(
     from pinfactory import SpecialistMixture
     from pinfactory.callbacks import ProgressBar
 
+    make_folder(out.parent)
     frame = read(data)
     refuse_unknown(data, frame, without)
     frame = frame.drop(columns=list(without))

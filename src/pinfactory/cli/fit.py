@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from .tables import Table, Task, print_json, print_table
+from .tables import Table, Task, make_folder, print_json, print_table
 
 if TYPE_CHECKING:
     from pinfactory.report import Judgement
@@ -40,19 +40,26 @@ def fit(
     if not 0.0 < holdout < 0.9:
         raise ValueError(f"--holdout must be above 0 and below 0.9, but got {holdout}")
     task = table.task()
+    if round(holdout * len(task.y)) < 2:
+        raise ValueError(f"--holdout must leave 2 of the {len(task.y)} rows out, but got {holdout}")
+    if table.experts > len(task.y):
+        raise ValueError(
+            f"--experts must be at most the number of rows, {len(task.y)}, but got {table.experts}"
+        )
+    make_folder(out)
     if not table.json:
         _print_task(task, table.data)
     from pinfactory.estimators.card import model_card
     from pinfactory.report import write_model_page
+    from pinfactory.sweep.store import write_file
 
     start = time.process_time()
     committee, judged, held_out = fit_and_judge(
         task, table.experts, bits, holdout, table.seed, progress=not table.json
     )
     seconds = time.process_time() - start
-    doubts = _doubts(committee, judged[0].score)
+    doubts = [*_left_out(committee), *_doubts(committee, judged[0].score)]
     task.notes.extend(doubts)
-    out.mkdir(parents=True, exist_ok=True)
     written = {"model": out / "model.pin", "report": out / "report.html", "card": out / "card.md"}
     committee.save(written["model"])
     if not table.json:
@@ -61,7 +68,7 @@ def fit(
     write_model_page(written["report"], committee, *held_out, judged, **told)
     peers = [(j.name, j.score, j.error) for j in judged[1:]]
     card = model_card(committee, *held_out, peers=peers, **told)
-    written["card"].write_text(card, encoding="utf-8")
+    write_file(written["card"], card.encode())
     if table.json:
         print_json(_told(committee, judged, task, seconds) | written)
         return 0
@@ -109,6 +116,13 @@ def make_committee(classify: bool, experts: int, bits: float | None, seed: int) 
 
     made = SpecialistClassifier if classify else SpecialistRegressor
     return made(experts, selector_bits=bits, random_state=seed)
+
+
+def _left_out(committee: Any) -> list[str]:
+    """Name the columns that the committee has no use for, with the reason."""
+    gone = [column for column in committee.encoding_.columns if column.kind == "left out"]
+    told = ", ".join(f"{column.label} ({column.note})" for column in gone)
+    return [f"Left out: {told}"] if gone else []
 
 
 def _doubts(committee: Any, score: float) -> list[str]:

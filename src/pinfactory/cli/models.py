@@ -118,6 +118,8 @@ def card(
     out
         File for the card; printed by default.
     """
+    from pinfactory.sweep.store import write_file
+
     committee = load_model(model)
     X = y = None
     if data is not None:
@@ -132,6 +134,6 @@ def card(
     if out is None:
         print(text, end="")
     else:
-        out.write_text(text, encoding="utf-8")
+        write_file(out, text.encode())
         print(out)
     return 0

@@ -1,6 +1,8 @@
 """What the commands about tables share: reading, checking, and printing."""
 
+import difflib
 import json
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -9,6 +11,8 @@ import numpy as np
 import tyro
 
 Kind = Literal["auto", "numbers", "classes"]
+# Numbers may be as large, and targets may differ by as little as the inverse.
+MOST = 1e100
 
 # Parameters that several commands have, with their help.
 DataFile = Annotated[
@@ -80,6 +84,7 @@ def read_task(path: Path, target: str, kind: Kind = "auto", without: tuple[str, 
     frame = frame.drop(columns=[name for name in without if name != target])
     if not len(frame.columns):
         raise ValueError(f"{path} must have a column beside {target!r} to predict from")
+    _refuse_extreme(frame)
     if len(frame) < 20:
         raise ValueError(f"{path} must have at least 20 rows with {target!r}, but has {len(frame)}")
     classify = kind == "classes" or (kind == "auto" and not is_number(y))
@@ -87,17 +92,47 @@ def read_task(path: Path, target: str, kind: Kind = "auto", without: tuple[str, 
         if y.dtype.kind not in "fiub":
             raise ValueError(f"{target!r} must hold numbers for --kind numbers; try --kind classes")
         y = y.astype(float)
-        if not np.isfinite(y).all():
-            raise ValueError(f"{target!r} must hold finite numbers")
+        _refuse_extreme(y.to_frame())
+        if 0.0 < y.max() - y.min() < 1.0 / MOST:
+            raise ValueError(
+                f"{target!r} must differ by more than {1.0 / MOST:g}; take another unit"
+            )
     else:
+        if kind == "auto":
+            _refuse_nearly_numbers(y)
         y = labels(y)
-    if y.nunique() < 2:
-        raise ValueError(f"{target!r} must differ between rows, but is always {y.iloc[0]!r}")
-    if classify and y.nunique() > max(20, len(y) // 10):
+    counts = y.value_counts()
+    if len(counts) < 2:
+        raise ValueError(f"{target!r} must differ between rows, but is always {y.tolist()[0]!r}")
+    if classify and len(counts) > max(20, len(y) // 10):
         raise ValueError(
-            f"{target!r} has {y.nunique():,} different values in {len(y):,} rows: too many classes"
+            f"{target!r} has {len(counts):,} different values in {len(y):,} rows: too many classes"
+        )
+    if classify and counts.iloc[1] < 2:
+        raise ValueError(
+            f"{target!r} must have two classes of at least 2 rows, but only "
+            f"{counts.index.tolist()[0]!r} has"
         )
     return Task(frame, y, classify, notes)
+
+
+def _refuse_extreme(frame: Any) -> None:
+    """Refuse numbers whose squares, which the peers take, are none."""
+    for name, column in frame.select_dtypes("number").items():
+        most = column.abs().max()
+        if most > MOST:
+            raise ValueError(f"{name!r} must hold numbers of at most {MOST:g}, but has {most:.3g}")
+
+
+def _refuse_nearly_numbers(y: Any) -> None:
+    """Refuse text most of which are numbers: the others are mistakes, or stand for a gap."""
+    from pinfactory.tables import no_number
+
+    if y.dtype.kind not in "fiub" and (odd := no_number(y.to_numpy())):
+        raise ValueError(
+            f"{y.name!r} has numbers but for {odd!r}: correct or empty such cells, or choose "
+            "--kind classes"
+        )
 
 
 def labels(y: Any) -> Any:
@@ -111,8 +146,11 @@ def refuse_unknown(path: Path, frame: Any, names: tuple[str, ...]) -> None:
     """Refuse columns that a table does not have, by name."""
     for name in names:
         if name not in frame.columns:
+            lower = {known.lower(): known for known in frame.columns}
+            near = difflib.get_close_matches(name.lower(), lower, 1)
+            meant = f"; did you mean {lower[near[0]]!r}?" if near else ""
             raise ValueError(
-                f"{path} has no column {name!r}; it has {_listed(list(frame.columns))}"
+                f"{path} has no column {name!r}; it has {_listed(list(frame.columns))}{meant}"
             )
 
 
@@ -179,3 +217,13 @@ def _plain(value: Any) -> Any:
 
 def _listed(names: list[str]) -> str:
     return ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder for what is written at the end, so that it does not fail only then."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ValueError(f"{str(folder)!r} must be a folder to write to, but {error}") from error

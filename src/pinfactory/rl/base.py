@@ -75,14 +75,20 @@ class Agent(Learnable):
         """Check the settings and build what they describe."""
 
     def set_params(self, **params: Any) -> "Agent":
-        """Change settings of an agent that has not learned yet."""
+        """Change settings of an agent that has not learned yet; a wrong one changes nothing."""
         if params and self.num_timesteps:
             raise ValueError(
                 f"The settings of a {type(self).__name__} must be set before it learns; "
                 "sklearn.base.clone makes another one that has not."
             )
-        super().set_params(**params)
-        self.__post_init__()
+        before = dict(vars(self))
+        try:
+            super().set_params(**params)
+            self.__post_init__()
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
         return self
 
     def _start_run(self, state: PyTree, iteration: Array | int = 0) -> Run:

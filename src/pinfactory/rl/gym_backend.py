@@ -38,7 +38,12 @@ def make_gym_backend(env: Any, n_envs: int, max_episode_steps: int | None) -> "G
         only = env if isinstance(env, VectorEnv) else _vector(lambda: env, 1)
         return GymBackend(lambda n: only, only)
     if isinstance(env, str):
-        gymnasium.spec(env)  # an unknown id fails here, by name
+        try:
+            gymnasium.spec(env)
+        except gymnasium.error.Error as error:
+            raise ValueError(
+                f"`env` must be the id of a registered environment, but got {env!r}: {error}"
+            ) from error
         env = partial(gymnasium.make, env)
     if callable(env):
         limited = env if limit is None else lambda: TimeLimit(env(), limit)

@@ -2,7 +2,8 @@
 
 from .columns import FAR, MISSING, OTHER, Column, Feature, middle_range
 from .encoding import INDICATOR_SCALE, Encoding
-from .frames import as_frame, hash_frame, read_frame, write_frame
+from .files import read_frame, write_frame
+from .frames import as_frame, hash_frame, no_number
 from .rules import Gate, Rule, Rules, Weight
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "as_frame",
     "hash_frame",
     "middle_range",
+    "no_number",
     "read_frame",
     "write_frame",
 ]

@@ -1,5 +1,6 @@
 """What becomes of one column: `Column`."""
 
+import warnings
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -277,6 +278,12 @@ def _category(name: str, values: np.ndarray, part: Part = "") -> Column:
     order = np.lexsort((words, -counts))
     kept = [i for i in order if counts[i] >= fewest(len(values))][:MOST_LEVELS]
     n_rare = int(counts.sum() - counts[kept].sum())
+    if n_rare and (odd := frames.no_number(np.repeat(words, counts))):
+        warnings.warn(
+            f"column {name!r} has numbers but for text such as {odd!r}, so that it is taken as "
+            "categories, most of them rare; empty such cells to make it numbers.",
+            stacklevel=2,
+        )
     has_other, has_missing = (n >= fewest(len(values)) for n in (n_rare, n_missing))
     if len(kept) + has_other + has_missing < 2:
         note = "hardly any row differs" if kept else "nearly every row has another value"

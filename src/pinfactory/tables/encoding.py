@@ -51,7 +51,8 @@ class Encoding:
         series = (frame[name] for name in frame.columns)
         encoding = cls(tuple(c for each in series for c in learn(each, keep_gaps=keep_gaps)))
         if not encoding.features:
-            raise ValueError(f"no column tells rows apart:\n{encoding}")
+            told = ", ".join(f"{column.name!r} ({column.note})" for column in encoding.columns)
+            raise ValueError(f"no column tells rows apart: {told}")
         return encoding
 
     @classmethod

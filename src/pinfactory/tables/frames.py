@@ -1,10 +1,9 @@
-"""Frames of pandas, polars and Arrow, seen alike through narwhals; files of them."""
+"""Frames of pandas, polars and Arrow, seen alike through narwhals."""
 
 import hashlib
 from datetime import date
 from decimal import Decimal
 from numbers import Real
-from pathlib import Path
 from typing import Any, Literal
 
 import narwhals as nw
@@ -150,60 +149,18 @@ def held(series: nw.Series) -> Literal["numbers", "dates", ""]:
     return "dates" if all(isinstance(value, date) for value in values) else ""
 
 
-def read_frame(path: str | Path) -> Any:
-    """Read a CSV or Parquet file into a frame of pandas.
+def no_number(words: np.ndarray) -> str:
+    """Return the most frequent text that is no number, if most are numbers; "" otherwise."""
+    distinct, counts = np.unique(words.astype(str), return_counts=True)
+    wrong = np.asarray([not _is_number(word) for word in distinct.tolist()], bool)
+    if not 0 < counts[wrong].sum() < len(words) / 2:
+        return ""
+    return str(distinct[np.argmax(counts * wrong)])
 
-    Text columns all of whose values are ISO dates become dates; a first column without a name,
-    or named ``rownames``, that counts the rows is left out.
-    """
+
+def _is_number(word: str) -> bool:
     try:
-        import pandas as pd
-    except ImportError as error:
-        raise ImportError("Reading tables needs pip install 'pinfactory[tables]'.") from error
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {str(path)!r}")
-    ending = path.suffix.lower()
-    if ending in (".parquet", ".pq"):
-        frame = pd.read_parquet(path)
-    elif ending in (".csv", ".tsv", ".txt", ".gz", ".zip", ".xz", ".bz2"):
-        try:
-            frame = pd.read_csv(path, sep=None if ending == ".txt" else _separator(path))
-        except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
-            raise ValueError(f"{path} is no table of comma-separated values: {error}") from error
-    else:
-        raise ValueError(f"a table must end in .csv, .tsv or .parquet, but got {str(path)!r}")
-    frame.columns = [str(name).strip() for name in frame.columns]
-    for name in frame.columns:
-        if frame[name].dtype == "str" or frame[name].dtype == object:
-            frame[name] = _parsed(frame[name])
-    first = frame.columns[0]
-    if first in ("", "rownames", "Unnamed: 0") and frame[first].is_unique:
-        frame = frame.drop(columns=first)
-    return frame
-
-
-def write_frame(frame: Any, path: str | Path) -> None:
-    """Write a frame of pandas as CSV or Parquet, by the ending of the path."""
-    path = Path(path)
-    if path.suffix.lower() in (".parquet", ".pq"):
-        frame.to_parquet(path, index=False)
-    else:
-        frame.to_csv(path, index=False)
-
-
-def _separator(path: Path) -> str:
-    return "\t" if ".tsv" in "".join(path.suffixes) else ","
-
-
-def _parsed(column: Any) -> Any:
-    """Return a column of text as dates, if all of them are such."""
-    import pandas as pd
-
-    known = column.dropna()
-    if not len(known) or not known.astype(str).str.match(r"\d{4}-\d{2}-\d{2}([ T]\d|$)").all():
-        return column
-    try:
-        return pd.to_datetime(column, format="ISO8601")
-    except (ValueError, TypeError):
-        return column
+        float(word)
+    except ValueError:
+        return False
+    return True

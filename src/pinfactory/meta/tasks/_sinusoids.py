@@ -57,9 +57,11 @@ class Sinusoids(eqx.Module):
         check.integer("shots", self.shots, 1)
         check.integer("queries", self.queries, 1)
         for name in ("amplitude", "phase", "domain"):
-            low, high = getattr(self, name)
-            if not low <= high:
-                raise ValueError(f"`{name}` must be (low, high), but got {(low, high)}.")
+            bounds = getattr(self, name)
+            if not isinstance(bounds, tuple) or len(bounds) != 2 or not bounds[0] <= bounds[1]:
+                raise ValueError(f"`{name}` must be (low, high), but got {bounds!r}.")
+            for bound in bounds:
+                check.number(name, bound, -math.inf)
 
     def draw(
         self, random: np.random.Generator, n_tasks: int, split: str = "train"

@@ -9,6 +9,7 @@ import urllib.request
 import zipfile
 import zlib
 from collections.abc import Iterator
+from http.client import HTTPException
 from pathlib import Path
 from typing import NamedTuple
 
@@ -201,7 +202,7 @@ def _fetch(archive: Archive, path: Path) -> None:
             stated = answer.headers.get("Content-Length")
             if stated is not None and stream.tell() != int(stated):
                 raise ConnectionError(f"only {stream.tell()} of {stated} bytes came")
-    except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
+    except (urllib.error.URLError, TimeoutError, ConnectionError, HTTPException) as error:
         raise FileNotFoundError(
             f"{archive.name} must be fetched once, but {url} cannot be reached ({error}); {HINT}"
         ) from error
