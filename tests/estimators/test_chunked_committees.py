@@ -1,5 +1,8 @@
 """Committees of rows that need not fit into memory."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -292,3 +295,67 @@ def test_chunks_that_are_read_but_once_are_refused(table, small):
     once = iter([(x, y)])
     with pytest.raises(ValueError, match="must be there each time"):
         SpecialistRegressor(**SETTINGS).fit(LocalChunks(x[:5], lambda: once), None)
+
+
+def test_a_dask_frame_with_categories_need_not_fit(frame, small, tmp_path):
+    X, y = dask_series(frame.sort_values("town"), tmp_path)
+    committee = SpecialistRegressor(**SETTINGS).fit(X, y)
+    rows = frame.drop(columns="y")
+    assert committee.n_iter_ > SETTINGS["max_iter"]
+    # Rows come in an order, so that what is learned last is of one town.
+    assert committee.score(rows, frame["y"]) > 0.95
+    assert [column.name for column in committee.encoding_.columns if column.n_missing] == [
+        "b",
+        "town",
+    ]
+
+
+MEASURED = """
+import resource, sys, warnings
+from pathlib import Path
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+from pinfactory import SpecialistRegressor
+from pinfactory.estimators import drawn
+from pinfactory.estimators.chunked import LocalChunks
+warnings.simplefilter("ignore")
+drawn.MOST_ROWS = 2**14
+folder = Path(sys.argv[1])
+
+def rows(n):
+    for i in range(n):
+        x = np.random.default_rng(i).random((32_768, 8))
+        yield x, np.abs(x[:, 0] - 0.5)
+
+def generated(n):
+    return LocalChunks(next(rows(1))[0][:5], lambda: rows(n)), None
+
+def parquet(n):
+    parts = folder / str(n)
+    parts.mkdir()
+    for i, (x, y) in enumerate(rows(n)):
+        frame = pd.DataFrame(x, columns=list("abcdefgh")).assign(y=y)
+        frame.to_parquet(parts / f"{i}.parquet")
+    return parts, "y"
+
+def peak_of_fit(source):
+    settings = {"start": "tree", "max_iter": 100, "batch_size": 4096, "random_state": 0}
+    SpecialistRegressor(2, **settings).fit(*source)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+few, many = map({"generated": generated, "parquet": parquet}[sys.argv[2]], (8, 120))
+print(-peak_of_fit(few) + peak_of_fit(many))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", ["generated", "parquet"])
+def test_memory_does_not_grow_with_the_number_of_rows(source, tmp_path):
+    command = [sys.executable, "-c", MEASURED, str(tmp_path), source]
+    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=900)
+    grown = int(told.stdout) * (1024 if sys.platform == "linux" else 1)
+    # 112 chunks more are 264 MB of numbers.
+    assert grown < 60 * 2**20

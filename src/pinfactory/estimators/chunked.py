@@ -10,8 +10,8 @@ import narwhals as nw
 import numpy as np
 from sklearn.utils import check_consistent_length
 
-# Rows that are read at a time.
-CHUNK = 131_072
+# Rows that are read at a time, and numbers at the most.
+CHUNK, CHUNK_NUMBERS = 131_072, 2**24
 # A memory-mapped array of fewer bytes is read as a whole.
 MAPPED_BYTES = 512 * 2**20
 _Result = TypeVar("_Result")
@@ -146,7 +146,12 @@ def as_chunks(X: Any) -> Chunks | None:
 
 
 def _mapped(X: np.memmap) -> LocalChunks:
-    return LocalChunks(X[:5], lambda: map(np.asarray, _cut(X)))
+    return LocalChunks(X[:5], lambda: map(np.asarray, _cut(X, _length(X.shape[1]))))
+
+
+def _length(n_columns: int) -> int:
+    """Return how many rows are read at a time."""
+    return max(min(CHUNK, CHUNK_NUMBERS // max(n_columns, 1)), 1)
 
 
 def _arrow(data: Any) -> LocalChunks:
@@ -162,7 +167,8 @@ def _batches(data: Any) -> Iterator[Any]:
 
     As a whole it would read on while a batch is computed with, up to a gigabyte.
     """
-    options = {"batch_size": CHUNK, "batch_readahead": 2, "fragment_readahead": 1}
+    length = _length(len(data.schema))
+    options = {"batch_size": length, "batch_readahead": 2, "fragment_readahead": 1}
     try:
         fragments = list(data.get_fragments())
     except ValueError:  # A filtered data set can be read as a whole only.
@@ -208,7 +214,9 @@ def with_targets(X: Any, y: Any) -> Chunks | None:
     if isinstance(X, np.memmap):
         targets = np.asarray(y)
         check_consistent_length(X, targets)
-        return replace(chunks, read=lambda: map(_pair, chunks.read(), _cut(targets)))
+        return replace(
+            chunks, read=lambda: map(_pair, chunks.read(), _cut(targets, _length(X.shape[1])))
+        )
     if isinstance(X, LocalChunks) and y is None:
         return chunks.map(lambda pair: Part(pair[0], np.asarray(pair[1])))
     raise ValueError(
@@ -266,5 +274,5 @@ def _pair(x: Any, y: Any) -> Part:
     return Part(x, np.asarray(y))
 
 
-def _cut(y: np.ndarray) -> Iterator[np.ndarray]:
-    return (y[i : i + CHUNK] for i in range(0, len(y), CHUNK))
+def _cut(rows: np.ndarray, length: int) -> Iterator[np.ndarray]:
+    return (rows[i : i + length] for i in range(0, len(rows), length))

@@ -17,13 +17,14 @@ from pinfactory.tables import as_frame
 from .chunked import Chunks, Part, with_targets
 from .drawn import Drawn, draw
 from .fitting import Replica
+from .online import OnlineLearner
 from .passes import AllRows, Feed, learn_from_all
 from .stream import Samples
 from .table import MOST_JUDGED, Reach, Table
-from .table_learner import ReadBlocks, TableLearner
+from .table_learner import ReadBlocks
 
 
-class LargeLearner(TableLearner):
+class LargeLearner(OnlineLearner):
     """A selector and simple experts, trained on samples in memory or in chunks."""
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, **training: Any) -> None:

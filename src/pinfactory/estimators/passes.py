@@ -69,7 +69,8 @@ class AllRows:
 class Feed:
     """What is learned from block by block: new rows, and as many of a sample of all rows.
 
-    What is learned last would count most where rows come in an order.
+    What is learned last would count most where rows come in an order. After the last row the first
+    ones fill the last block.
 
     Parameters
     ----------
@@ -91,9 +92,9 @@ class Feed:
         self.rows, self.sample = rows, sample
         self.skipped, n_rows = np.concatenate(judging.codes), judging.n - len(judging)
         self.batch_size, self.first_step = batch_size, first_step
-        self.n_blocks = math.ceil(n_rows / chunked.CHUNK)
-        # If some of the rows are outliers, as many others are seen again.
-        self._length = math.ceil(n_rows / self.n_blocks)
+        # The same whatever there is to read: another length is another program.
+        self._length = min(chunked.CHUNK, max(len(sample.X) // 4, 1))
+        self.n_blocks = math.ceil(n_rows / self._length)
         self.n_steps = math.ceil(2 * self._length / batch_size)  # of a block
         self._tables, self._number = self._read(), -1
         self._table: Table | None = None

@@ -29,7 +29,7 @@ from .candidates import search
 from .drawn import Counts
 from .fitting import Problem, Replica, Trainer
 from .parameters import CommitteeSettings
-from .stream import Samples, Stream, fits
+from .stream import Samples
 from .table import Distances, FrameInputs, Reach, Rows, Table, distinct
 
 # Rows that are asked at once, and those of many experts: bounds the memory of predictions.
@@ -38,8 +38,6 @@ BLOCK, SMALLEST_BLOCK, MANY_EXPERTS = 8192, 128, 64
 MONTE_CARLO_ROWS = 512
 # Farther than this from the mean, in deviations, is as good as infinite: squares stay finite.
 FARTHEST = 1e9
-# The most passes over the rows that are kept of a stream, when all begins anew.
-MOST_PASSES = 20
 # So many rows tell the information of a stage to a percent.
 BUDGET_ROWS = 16_384
 
@@ -224,29 +222,6 @@ class TableLearner(FrameInputs, CommitteeSettings):
         # Of several levels, the first is put in order.
         return order_by_share(state, share.reshape(len(state.model.available), -1).sum(axis=1))
 
-    def _next_samples(self, batch: Samples) -> tuple[Samples, int]:
-        """Return a batch with rows of earlier ones, and how often all of them are to be seen.
-
-        As many earlier rows as new ones are learned from once more. Where what has come so far is
-        not of the size of the first batch, all begins anew in units that fit, with all rows that
-        are kept and as many steps as were taken before.
-        """
-        known, stream = hasattr(self, "state_"), getattr(self, "_stream", None)
-        # A copy, so that the rows of a batch are forgotten if learning from it fails.
-        stream = Stream(batch, complete=not known) if stream is None else stream.copy()
-        self._stream = stream
-        earlier, drawn = stream.kept, stream.draw(len(batch.X))
-        stream.add(batch)
-        if known and not (stream.complete and self._is_out_of_scale(stream.kept)):
-            return batch.join(drawn), 1
-        samples, n_passes = batch.join(earlier), 1
-        if known:
-            del self.state_
-            wanted = self.n_iter_ * self._trainer().batch_size(len(samples.X)) / len(samples.X)
-            n_passes = min(math.ceil(wanted), MOST_PASSES)
-        self._set_scales(samples, samples.rows)
-        return samples, n_passes
-
     @abstractmethod
     def _set_scales(self, samples: Samples, rows: Rows) -> None:
         """Take the units in which inputs and targets are learned from some of the samples."""
@@ -254,24 +229,6 @@ class TableLearner(FrameInputs, CommitteeSettings):
     @abstractmethod
     def _targets(self, y: np.ndarray) -> np.ndarray:
         """Return targets as experts learn them."""
-
-    def _is_out_of_scale(self, samples: Samples) -> bool:
-        return self.standardise and not fits(self.scaler_, samples.X, samples.weight)
-
-    def _fit_batch(self, batch: Samples) -> None:
-        """Go on learning from a batch, and from rows of earlier ones."""
-        samples, n_passes = self._next_samples(batch)
-        table = self._table(samples.X, self._targets(samples.y), samples.rows)
-        known = getattr(self, "state_", None)
-        self._set_n_experts(known)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        replica = Replica(seed, self.n_experts_, *self._resources())
-        self.gain_, n_iter = None, 0 if known is None else self.n_iter_
-        trained = self._trainer().fit_batch(table, replica, known, n_iter, n_passes)
-        self.state_, self.n_iter_ = pick(trained.run.state, 0), int(trained.run.step)
-        read = partial(table.blocks, self._block)
-        self._measure(read(), table)
-        self._set_noise(read, len(table.x))
 
     @property
     def _block(self) -> int:
