@@ -57,7 +57,7 @@ def escape_formulas(app: Sphinx, what: str, name: str, obj: Any, options: Any, l
 def keep_colons(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list) -> None:
     """Keep napoleon from reading "a: b" in the first line of an attribute as a type and a text."""
     if what in ("attribute", "data", "property"):
-        lines.insert(0, "")
+        lines.insert(0, "\\ ")  # an escaped space, which prints nothing
 
 
 def setup(app: Sphinx) -> None:

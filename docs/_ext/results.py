@@ -77,6 +77,8 @@ class ResultsTable(SphinxDirective):
             raise self.error(f"there is no accepted result of {name!r}")
         try:
             cells = table(results[name], **self.options)
+            if cells[0] == ["", name]:
+                cells[0] = ["", "measured"]
         except ValueError as error:
             raise self.error(str(error)) from error
         return [_table_node(cells), _origin(results[name], self.config.release)]
