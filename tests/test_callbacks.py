@@ -1,5 +1,6 @@
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -99,6 +100,22 @@ def test_no_row_of_a_log_is_lost_when_a_resumed_run_is_killed_at_once(tmp_path):
     assert path.read_bytes() == before
     count(JsonLines(path), run=half)
     assert [row["step"] for row in rows(path)] == [2, 4, 6]
+
+
+def test_a_log_goes_on_after_the_disk_was_full(tmp_path):
+    whole, path = tmp_path / "whole.jsonl", tmp_path / "run.jsonl"
+    count(JsonLines(whole))
+    half = count(steps=4)
+    most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (whole.stat().st_size - 20, most[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            count(JsonLines(path))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, most)
+    count(JsonLines(path), run=half)
+    of_whole, of_resumed = ([row | {"seconds": 0} for row in rows(p)] for p in (whole, path))
+    assert of_resumed == of_whole
 
 
 def test_tensorboard_reads_the_event_files(tmp_path):

@@ -92,14 +92,8 @@ class Learnable(BaseEstimator):
 
         After Ctrl-C what was learned until then is kept, and the interrupt goes on to the caller.
         """
-        before = dict(vars(self))
-        try:
-            with library_settings():
-                yield
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
+        with all_or_nothing(self), library_settings():
+            yield
         self._pass_on_interrupt()
 
     def _warn_of_missed_budgets(self) -> None:
@@ -251,6 +245,18 @@ class Learnable(BaseEstimator):
             model.state_ = load(model._untrained())
         model._check_state()
         return model
+
+
+@contextmanager
+def all_or_nothing(changed: Any) -> Iterator[None]:
+    """Give an object back the attributes it had if what happens inside fails."""
+    before = dict(vars(changed))
+    try:
+        yield
+    except BaseException:
+        changed.__dict__.clear()
+        changed.__dict__.update(before)
+        raise
 
 
 def _shown(value: Any) -> str:

@@ -368,6 +368,26 @@ class TestErrors:
             regressor.adapt(np.zeros((3, 1)), [0.0, np.nan, 1.0])
         with pytest.raises(ValueError, match="`X` must be finite"):
             regressor.adapt([[np.inf]], [0.0])
+        for nothing in (0, [], np.nan):
+            with pytest.raises(ValueError, match=r"`X` must be some samples of shape \(1,\)"):
+                regressor.adapt(nothing, nothing)
+            with pytest.raises(ValueError, match=r"`X` must be samples of shape \(1,\)"):
+                regressor.responsibilities(nothing, nothing)
+        many = np.zeros((2, 3, 1))
+        with pytest.raises(ValueError, match=r"`y` for each, .* \(2, 3, 1\) and \(2, 4, 1\)"):
+            regressor.responsibilities(many, np.zeros((2, 4, 1)))
+        for X, y in ((many * np.nan, many), (many, many + np.inf)):
+            with pytest.raises(ValueError, match="must be finite"):
+                regressor.responsibilities(X, y)
+
+    @pytest.mark.parametrize(("routing", "y"), [("mixture", np.nan), ("none", 0.0)])
+    def test_a_refit_of_what_adapted_that_fails_changes_nothing(self, regressor, routing, y):
+        adapted = regressor.adapt(*curve())
+        before = adapted.predict([[0.5]])
+        with pytest.raises(ValueError, match="must"):
+            adapted.set_params(routing=routing).fit(np.zeros((3, 1)), np.full((3, 1), y))
+        adapted.set_params(routing="mixture")
+        np.testing.assert_array_equal(adapted.predict([[0.5]]), before)
 
     def test_inputs_too_far_from_all_tasks_give_an_error_instead_of_nan(self):
         rule = {"adaptation": "gradient", "inner_steps": 2, "max_iter": 1}

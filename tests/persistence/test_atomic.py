@@ -1,6 +1,7 @@
 """Writes happen wholly or not at all."""
 
 import os
+import resource
 import signal
 import stat
 import subprocess
@@ -49,6 +50,19 @@ def test_a_write_that_stops_midway_leaves_no_file(path, monkeypatch):
         save_tree(path, TREE, kind="test")
     assert written
     assert list(path.parent.iterdir()) == []
+
+
+def test_a_full_disk_leaves_the_old_file_and_is_said_of_which_file(path):
+    save_tree(path, TREE, kind="test")
+    most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, most[1]))
+    try:
+        with pytest.raises(OSError, match=path.name):
+            save_tree(path, {"large": np.arange(1000)}, kind="test")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, most)
+    assert_identical(load_tree(path, TREE, kind="test"), TREE)
+    assert list(path.parent.iterdir()) == [path]
 
 
 def test_a_new_file_has_the_permissions_of_an_ordinary_one(path):

@@ -172,6 +172,9 @@ def test_a_committee_draws_itself(X):
     committee.fit(X, X[:, 0] > 0)
     try:
         assert committee.plot_partition(X, X[:, 0] > 0, grid_resolution=20).figure_ is not None
+        for nothing in (0.0, X[:, 0], X[:0]):
+            with pytest.raises(ValueError, match="`X` must hold rows of features"):
+                committee.plot_partition(nothing)
         assert committee.plot_information().information is committee.information_
         assert len(plt.get_fignums()) == 2
     finally:

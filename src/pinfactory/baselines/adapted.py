@@ -34,7 +34,7 @@ class AdaptedBaseline(TaskClassifier):
     @with_library_settings
     def _adapt(self, X: Any, codes: np.ndarray) -> None:
         self.model_ = self.learner.model_
-        self.support_ = Samples(*jax.device_put((self._inputs(X), codes)))
+        self.support_ = Samples(*jax.device_put((X, codes)))
 
     @with_library_settings
     def _probs(self, X: Any) -> Float[np.ndarray, "n classes"]:

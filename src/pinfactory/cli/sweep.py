@@ -1,6 +1,7 @@
 """The command `pinfactory sweep`."""
 
 import csv
+import io
 import json
 import os
 import sys
@@ -159,11 +160,14 @@ def _table(estimator: Any, data: Path | None, column: str | None) -> tuple[Any, 
 
 def _write(records: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Write a table and print the first rows of it."""
+    from pinfactory.sweep.store import write_file
+
     names = list(dict.fromkeys(name for record in records for name in record))
-    with path.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.DictWriter(stream, names)
-        writer.writeheader()
-        writer.writerows(records)
+    table = io.StringIO(newline="")
+    writer = csv.DictWriter(table, names)
+    writer.writeheader()
+    writer.writerows(records)
+    write_file(path, table.getvalue().encode())
     print(" ".join(f"{name:>11.11}" for name in names))
     for record in records[:_MOST_PRINTED]:
         cells = [record.get(name, "") for name in names]

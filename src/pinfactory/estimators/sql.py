@@ -21,6 +21,8 @@ def to_sql(committee: Committee, table: str) -> str:
 
     Numbers have 9 digits, as many as single precision has.
     """
+    if not isinstance(table, str) or not table:
+        raise ValueError(f"`table` must be the name of a table, but got {table!r}.")
     hierarchy, encoding = committee.state_.model, encoding_of(committee)
     require_all_asked(committee, "to_sql")
     tree = hierarchy.selector

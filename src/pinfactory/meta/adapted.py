@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from pinfactory import settings as check
+from pinfactory.base import all_or_nothing
 from pinfactory.core.batches import padded, padded_length
 from pinfactory.core.compiling import compiled_fully, with_library_settings
 from pinfactory.core.families import Gaussian
@@ -37,7 +38,7 @@ class TaskEstimator(BaseEstimator):
         """Return the samples as numbers, after checking that they are like those of training."""
         shape = self.learner.input_shape_
         X = np.asarray(X, np.float32)
-        if X.shape[1:] != shape or not len(X):
+        if X.ndim == 0 or X.shape[1:] != shape or not len(X):
             raise ValueError(
                 f"`X` must be some samples of shape {shape}, as in the tasks learned from, but "
                 f"got an array of shape {X.shape}."
@@ -71,6 +72,11 @@ class TaskClassifier(ClassifierMixin, TaskEstimator):
     def fit(self, X: Any, y: Any) -> "TaskClassifier":
         """Adapt to the support set of a task."""
         check_is_fitted(self.learner)
+        with all_or_nothing(self):
+            self._fit(self._inputs(X), y)
+        return self
+
+    def _fit(self, X: Float[np.ndarray, "n ..."], y: Any) -> None:
         self.classes_, codes = np.unique(np.asarray(y), return_inverse=True)
         if len(codes) != len(X):
             raise ValueError(
@@ -84,7 +90,6 @@ class TaskClassifier(ClassifierMixin, TaskEstimator):
                 f"but got {n_classes}: {self.classes_.tolist()}."
             )
         self._adapt(X, codes.astype(np.int32))
-        return self
 
     def predict_proba(self, X: Any) -> Float[np.ndarray, "n classes"]:
         """Return the probability of every class."""
@@ -136,7 +141,7 @@ class Adapted(TaskEstimator):
     def _adapt(self, X: Any, y: np.ndarray) -> None:
         check.choice("routing", self.routing, ("mixture", "best"))
         self.hierarchy_ = self.learner.hierarchy(self.inner_steps)
-        self.support_ = self.learner.scale_(Samples(*jax.device_put((self._inputs(X), y))))
+        self.support_ = self.learner.scale_(Samples(*jax.device_put((X, y))))
         self.responsibilities_ = np.asarray(_select(self.hierarchy_, self.support_), float)
         check_finite(self.responsibilities_)
         self.expert_ = int(self.responsibilities_.argmax())
@@ -157,9 +162,13 @@ class AdaptedRegressor(RegressorMixin, Adapted):
     def fit(self, X: Any, y: Any) -> "AdaptedRegressor":
         """Adapt to the support set of a task."""
         check_is_fitted(self.learner)
-        y = np.asarray(y, np.float32)
+        with all_or_nothing(self):
+            self._fit(self._inputs(X), np.asarray(y, np.float32))
+        return self
+
+    def _fit(self, X: Float[np.ndarray, "n ..."], y: Float[np.ndarray, "..."]) -> None:
         self._one_column = y.ndim == 1
-        y = y.reshape(len(y), -1)
+        y = y.reshape(len(y), -1) if y.size else np.zeros((0, 0), np.float32)
         n_outputs = self.learner.n_outputs_
         if len(y) != len(X) or y.shape[1] != n_outputs or not np.isfinite(y).all():
             raise ValueError(
@@ -167,7 +176,6 @@ class AdaptedRegressor(RegressorMixin, Adapted):
                 f"but got an array of shape {y.shape}."
             )
         self._adapt(X, y)
-        return self
 
     def predict(self, X: Any, *, return_std: bool = False) -> Any:
         """Return the expected targets, and if asked their deviations."""

@@ -23,7 +23,7 @@ from pinfactory.core.training import Run
 from pinfactory.persistence import check_scale
 
 from .adaptation import StepwiseAdaptation
-from .adapted import Adapted
+from .adapted import Adapted, check_finite
 from .build import build_hierarchy
 from .evaluation import Evaluation, Routing, evaluate, measure
 from .experts import MetaExpert, TaskInput
@@ -277,8 +277,19 @@ class MetaSpecialist(MetaSettings, Generic[Fitted]):
         check_is_fitted(self)
         if np.ndim(X) == len(self.input_shape_) + 1:
             return self.adapt(X, y).responsibilities_
-        support = Samples(jnp.asarray(X), jnp.asarray(y))
-        return np.asarray(_select(self.state_.model, self.scale_, support), float)
+        inputs, targets = np.asarray(X, np.float32), np.asarray(y)
+        n_tasks, shape = np.shape(inputs)[:2], self.input_shape_
+        if inputs.shape[2:] != shape or not inputs.size or targets.shape[:2] != n_tasks:
+            raise ValueError(
+                f"`X` must be samples of shape {shape} of one task or of many, with `y` for each, "
+                f"but got arrays of shapes {inputs.shape} and {targets.shape}."
+            )
+        if not (np.isfinite(inputs).all() and np.isfinite(targets).all()):
+            raise ValueError("`X` and `y` must be finite, but have NaN or infinity.")
+        support = Samples(jnp.asarray(inputs), jnp.asarray(targets))
+        responsibilities = np.asarray(_select(self.state_.model, self.scale_, support), float)
+        check_finite(responsibilities)
+        return responsibilities
 
     def hierarchy(self, inner_steps: int | None = None) -> Hierarchy:
         """Return selector and experts, if asked with another number of gradient steps."""

@@ -34,9 +34,11 @@ def atomic_write(path: FilePath, *, durable: bool = True) -> Iterator[IO[bytes]]
         with contextlib.suppress(FileNotFoundError):
             os.chmod(temporary, stat.S_IMODE(os.stat(target).st_mode))
         os.replace(temporary, target)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
+        if isinstance(error, OSError) and error.errno and error.filename is None:
+            error.filename = target  # a full disk does not say of which file
         raise
     if durable:
         _sync_directory(directory)

@@ -58,6 +58,8 @@ def slice_of_array(
 ) -> Slice:
     """Return the grid of one or two features, with the others at their median."""
     columns = np.asarray(X, float)
+    if columns.ndim != 2 or not columns.size:
+        raise ValueError(f"`X` must hold rows of features, but got a shape of {columns.shape}.")
     names = feature_names(estimator, columns.shape[1])
     chosen = feature_indices(features, names)
     axes = [reach(columns[:, i], resolution) for i in chosen]

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from pinfactory import settings as check
-from pinfactory.base import Learnable
+from pinfactory.base import Learnable, all_or_nothing
 from pinfactory.callbacks import Callbacks, JsonLines, ProgressBar, TensorBoard, as_callbacks
 from pinfactory.core.compiling import with_library_settings
 from pinfactory.core.failures import NonFiniteError
@@ -81,14 +81,9 @@ class Agent(Learnable):
                 f"The settings of a {type(self).__name__} must be set before it learns; "
                 "sklearn.base.clone makes another one that has not."
             )
-        before = dict(vars(self))
-        try:
+        with all_or_nothing(self):
             super().set_params(**params)
             self.__post_init__()
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
         return self
 
     def _start_run(self, state: PyTree, iteration: Array | int = 0) -> Run:

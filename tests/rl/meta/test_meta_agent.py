@@ -227,6 +227,16 @@ def test_wrong_settings_are_refused(
         MetaSpecialistAgent(points, **settings)
 
 
+def test_what_is_no_environment_and_no_task_is_refused(points: ParameterFamily) -> None:
+    agent = MetaSpecialistAgent(points, 2, **SMALL)
+    for nothing in (None, 0, "CartPole-v1"):
+        with pytest.raises(ValueError, match="`env` must be an environment"):
+            agent.adapt(nothing)
+    for nothing in (None, 0, (), points.env.default_params()):
+        with pytest.raises(ValueError, match="`tasks` must be parameters with a leading axis"):
+            agent.responsibilities(nothing)
+
+
 def test_what_is_no_family_of_tasks_is_refused(points: ParameterFamily) -> None:
     assert checked_family("family", points) is points
     with pytest.raises(ValueError, match=r"`family` must be .*, but got 'CartPole"):

@@ -221,6 +221,11 @@ class MetaSpecialistAgent(HierarchicalAgent):
             Of the reset, and of what the expert samples.
         """
         policy = self.state_.policy
+        if not (hasattr(env, "reset") and hasattr(env, "step")):
+            raise ValueError(
+                "`env` must be an environment of pinfactory.rl.envs or of Gymnasium, but got "
+                f"{env!r}."
+            )
         if isinstance(env, envs.Env):
             params = env.default_params() if params is None else params
             (responsibilities,) = self._probe(env, envs.replicate(params, 1), seed)
@@ -273,6 +278,13 @@ class MetaSpecialistAgent(HierarchicalAgent):
         seed
             Of the probe.
         """
+        like, given = self.family.env.default_params(), jax.tree.leaves(tasks)
+        same = jax.tree.structure(tasks) == jax.tree.structure(like)
+        if not same or {np.shape(leaf)[:1] for leaf in given} in ({()}, {(0,)}):
+            raise ValueError(
+                "`tasks` must be parameters with a leading axis of tasks, as `draw` of a family "
+                f"returns them, but got {tasks!r}."
+            )
         return finite_choice(self._probe(self.family.env, tasks, seed))
 
     def _probe(self, env: envs.Env, tasks: PyTree, seed: int) -> Float[np.ndarray, "n m"]:
