@@ -77,6 +77,8 @@ def test_whole_labels_and_another_network_that_is_refused_by_name(tmp_path):
     classifier = SpecialistClassifier(start="random", **QUICK).fit(X, (y > 50).astype(int) * 7)
     found = run(classifier, tmp_path / "a.onnx", X)
     assert (found["prediction"] == classifier.predict(X)).mean() > 0.99
+    with pytest.raises(TypeError):
+        classifier.to_onnx(None)  # which once wrote a file of this name
     other = eqx.filter_vmap(lambda key: eqx.nn.MLP(3, 2, 4, 1, key=key))
     classifier.state_ = eqx.tree_at(
         lambda s: s.model.experts.network,

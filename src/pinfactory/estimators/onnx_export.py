@@ -1,7 +1,7 @@
 """A committee as an ONNX graph, built from its weights: `to_onnx`."""
 
+import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -11,6 +11,7 @@ from sklearn.base import is_classifier
 from pinfactory import networks
 from pinfactory.core.hierarchy import NEVER, Hierarchy
 from pinfactory.core.information import BITS_PER_NAT
+from pinfactory.persistence import atomic_write
 
 from .committee import Committee
 from .explain import encoding_of, require_all_asked
@@ -103,7 +104,7 @@ class Graph:
         return self.node("Cast", x, to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
 
-def to_onnx(committee: Committee, path: str | Path) -> None:
+def to_onnx(committee: Committee, path: str | os.PathLike[str]) -> None:
     """Write a committee as an ONNX graph.
 
     Its input ``x`` is the matrix of numbers that the committee sees, in double precision: the
@@ -123,7 +124,7 @@ def to_onnx(committee: Committee, path: str | Path) -> None:
         Where to write.
     """
     try:
-        from onnx import checker, helper, save
+        from onnx import checker, helper
     except ImportError as error:
         raise ImportError("`to_onnx` needs pip install 'pinfactory[onnx]'.") from error
     hierarchy, graph = committee.state_.model, Graph()
@@ -147,7 +148,8 @@ def to_onnx(committee: Committee, path: str | Path) -> None:
     features = [feature.name for feature in encoding_of(committee).features]
     helper.set_model_props(model, {"features": "\n".join(features)})
     checker.check_model(model, full_check=True)
-    save(model, str(path))
+    with atomic_write(path) as stream:
+        stream.write(model.SerializeToString())
 
 
 def _value(name: str, kind: str, shape: Sequence[Any]) -> Any:
