@@ -23,3 +23,7 @@ def test_what_should_exist_once_does():
 
 def test_functions_fit_on_a_screen():
     assert structure.long_functions() == []
+
+
+def test_every_long_file_has_a_reason_and_no_other():
+    assert set(structure.long_files()) == set(structure.WHY_LONG)

@@ -1,9 +1,10 @@
 """Data frames as they are: which kinds their columns have, and how they become numbers and back."""
 
-from .columns import FAR, MISSING, OTHER, Column, Feature, middle_range
+from .columns import MISSING, OTHER, Column, Feature
 from .encoding import INDICATOR_SCALE, Encoding
 from .files import read_frame, write_frame
 from .frames import as_frame, hash_frame, no_number
+from .kinds import FAR, middle_range
 from .rules import Gate, Rule, Rules, Weight
 
 __all__ = [

@@ -12,7 +12,8 @@ import narwhals as nw
 import numpy as np
 from jaxtyping import Bool, Float
 
-from .columns import Column, Feature, Kind, Part, learn
+from .columns import Column, Feature, Kind, Part
+from .kinds import learn
 from .rules import WIDTH
 
 # An indicator is scaled as if its category were in half of the rows. Its own deviation is smaller

@@ -149,6 +149,24 @@ def held(series: nw.Series) -> Literal["numbers", "dates", ""]:
     return "dates" if all(isinstance(value, date) for value in values) else ""
 
 
+def truths(words: np.ndarray) -> Float[np.ndarray, " n"]:
+    """Return words "True" and "False" as 1 and 0, others as NaN."""
+    return np.asarray([{"True": 1.0, "False": 0.0}.get(word, np.nan) for word in words.tolist()])
+
+
+def parsed(series: nw.Series, kind: str) -> Float[np.ndarray, " n"]:
+    """Return a column that is a "number" or "boolean" by its kind, but has another type."""
+    words, missing = texts(series)
+    try:
+        if kind == "boolean" and set(words[~missing]) <= {"True", "False"}:
+            return truths(words)
+        return np.asarray([float(word or "nan") for word in words.tolist()])
+    except ValueError as error:
+        raise ValueError(
+            f"column {series.name!r} must hold {kind}s, as in fit, but {error}."
+        ) from error
+
+
 def no_number(words: np.ndarray) -> str:
     """Return the most frequent text that is no number, if most are numbers; "" otherwise."""
     distinct, counts = np.unique(words.astype(str), return_counts=True)
