@@ -279,8 +279,8 @@ class MetaSpecialistAgent(HierarchicalAgent):
             Of the probe.
         """
         like, given = self.family.env.default_params(), jax.tree.leaves(tasks)
-        same = jax.tree.structure(tasks) == jax.tree.structure(like)
-        if not same or {np.shape(leaf)[:1] for leaf in given} in ({()}, {(0,)}):
+        structures = {jax.tree.structure(tasks), jax.tree.structure(like)}
+        if len(structures) > 1 or {np.shape(leaf)[:1] for leaf in given} in ({()}, {(0,)}):
             raise ValueError(
                 "`tasks` must be parameters with a leading axis of tasks, as `draw` of a family "
                 f"returns them, but got {tasks!r}."
