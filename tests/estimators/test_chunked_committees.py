@@ -313,9 +313,6 @@ def test_a_dask_frame_with_categories_need_not_fit(frame, small, tmp_path):
 MEASURED = """
 import resource, sys, warnings
 from pathlib import Path
-import subprocess
-import sys
-
 import numpy as np
 import pandas as pd
 from pinfactory import SpecialistRegressor
