@@ -1,5 +1,7 @@
 """What `import pinfactory` gives, and what it leaves alone."""
 
+import os
+import pkgutil
 import subprocess
 import sys
 import textwrap
@@ -11,8 +13,12 @@ import pinfactory
 
 
 def run(script: str) -> str:
+    """Run a script without what scikit-learn and Gymnasium have set in this process."""
     command = [sys.executable, "-c", textwrap.dedent(script)]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("KMP_", "PYGAME_"))}
+    return subprocess.run(
+        command, check=True, capture_output=True, text=True, env=environment
+    ).stdout
 
 
 def test_all_public_names_exist_and_complete():
@@ -22,6 +28,18 @@ def test_all_public_names_exist_and_complete():
     assert pinfactory.__version__ == version("pinfactory")
     with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
         pinfactory.Nonsense  # noqa: B018
+
+
+def test_the_public_names_of_every_package_complete_before_they_are_imported():
+    packages = pkgutil.walk_packages(pinfactory.__path__, "pinfactory.")
+    names = [found.name for found in packages if found.ispkg]
+    script = f"""
+        from importlib import import_module
+        for name in {names}:
+            module = import_module(name)
+            print(name, sorted(set(getattr(module, "__all__", ())) - set(dir(module))))
+    """
+    assert run(script).splitlines() == [f"{name} []" for name in names]
 
 
 def test_nothing_heavy_is_imported_before_it_is_asked_for():
@@ -46,6 +64,7 @@ def test_importing_everything_changes_nothing_that_others_could_see():
     """Neither the environment that child processes inherit, nor JAX's settings."""
     script = """
         import os, jax
+        import gymnasium, sklearn  # set variables of their own
         jax.numpy.ones(3).sum()
         before = dict(os.environ), dict(jax.config.values)
         import pinfactory

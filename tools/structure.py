@@ -30,7 +30,7 @@ LAYERS = (
         "vision",
         "tables",
     ),
-    ("formats",),
+    ("formats", "lazy"),
     ("core",),
 )
 LONGEST_FUNCTION, LONGEST_FILE = 60, 300

@@ -1,7 +1,8 @@
 """What the paper compares with, usable on its own."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from pinfactory.lazy import attach
 
 if TYPE_CHECKING:
     from .adapted import AdaptedBaseline
@@ -23,21 +24,14 @@ __all__ = [
     "PrototypicalNetworks",
 ]
 
-_HOMES = {
-    "ANIL": "gradient",
-    "AdaptedBaseline": "adapted",
-    "MAML": "gradient",
-    "MatchingNetworks": "metric",
-    "PreTraining": "pretraining",
-    "PrototypicalNetworks": "metric",
-    "GrBAL": "rl_model",
-    "MAMLPolicy": "rl_gradient",
-    "ProMP": "rl_gradient",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import what is asked for when it is asked for."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__, __dir__ = attach(
+    __name__,
+    {
+        ".adapted": "AdaptedBaseline",
+        ".gradient": "ANIL MAML",
+        ".metric": "MatchingNetworks PrototypicalNetworks",
+        ".pretraining": "PreTraining",
+        ".rl_gradient": "MAMLPolicy ProMP",
+        ".rl_model": "GrBAL",
+    },
+)

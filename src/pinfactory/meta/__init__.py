@@ -4,7 +4,9 @@ Section 5 of the paper: the selector sees the support set of a whole task, the c
 adapts to it, and both are trained on the free energy of other samples of the task.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from pinfactory.lazy import attach
 
 from . import tasks
 from .adaptation import Adaptation, GradientSteps, LastLayer, Unchanged
@@ -60,11 +62,5 @@ __all__ = [
     "tasks",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """Import the agent when it is asked for: data sets need no environments."""
-    if name == "MetaSpecialistAgent":
-        from pinfactory.rl.meta import MetaSpecialistAgent
-
-        return MetaSpecialistAgent
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# Data sets need no environments.
+__getattr__, __dir__ = attach(__name__, {"pinfactory.rl.meta": "MetaSpecialistAgent"})

@@ -5,8 +5,9 @@ turned off. `docs/paper.md` lists every number of the paper's appendix and the r
 chosen where it is silent or contradicts itself.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from pinfactory.lazy import attach
 
 if TYPE_CHECKING:
     from .agents import agent, meta_agent
@@ -27,22 +28,12 @@ __all__ = [
     "sinusoids",
 ]
 
-_MODULES = {
-    "agents": "agent meta_agent",
-    "committees": "classifier regressor",
-    "density": "GradientMixture mixture",
-    "tasks": "TaskClassifier TaskRegressor few_shot sinusoids",
-}
-_HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
-
-
-def __getattr__(name: str) -> Any:
-    """Import what is asked for when it is asked for."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    """Return all public names, so that they complete before anything is imported."""
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = attach(
+    __name__,
+    {
+        ".agents": "agent meta_agent",
+        ".committees": "classifier regressor",
+        ".density": "GradientMixture mixture",
+        ".tasks": "TaskClassifier TaskRegressor few_shot sinusoids",
+    },
+)

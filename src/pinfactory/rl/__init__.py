@@ -1,7 +1,8 @@
 """Reinforcement learning: environments, rollouts, PPO and the agent."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from pinfactory.lazy import attach
 
 if TYPE_CHECKING:
     from .agent import SpecialistAgent
@@ -9,15 +10,6 @@ if TYPE_CHECKING:
     from .evaluate import EpisodeResults, Evaluation
     from .replicas import train_agents
     from .rollout import EnvironmentFault
-
-_MODULES = {
-    "EnvironmentFault": "rollout",
-    "EpisodeResults": "evaluate",
-    "EvalCallback": "callbacks",
-    "Evaluation": "evaluate",
-    "SpecialistAgent": "agent",
-    "train_agents": "replicas",
-}
 
 __all__ = [
     "EnvironmentFault",
@@ -28,9 +20,14 @@ __all__ = [
     "train_agents",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """Import what is asked for when it is asked for: environments alone need no agent."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+# Environments alone need no agent.
+__getattr__, __dir__ = attach(
+    __name__,
+    {
+        ".agent": "SpecialistAgent",
+        ".callbacks": "EvalCallback",
+        ".evaluate": "EpisodeResults Evaluation",
+        ".replicas": "train_agents",
+        ".rollout": "EnvironmentFault",
+    },
+)

@@ -4,7 +4,9 @@
 parts it is made of serve experiments too.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from pinfactory.lazy import attach
 
 if TYPE_CHECKING:
     from ._sweep import sweep
@@ -12,11 +14,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Failure", "SweepError", "SweepResult", "sweep"]
 
-
-def __getattr__(name: str) -> Any:
-    """Import scikit-learn and JAX only where a sweep is made, not in all of its processes."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from . import _sweep, collecting
-
-    return getattr(_sweep if name == "sweep" else collecting, name)
+# Not all processes of a sweep need scikit-learn and JAX.
+__getattr__, __dir__ = attach(
+    __name__,
+    {
+        "._sweep": "sweep",
+        ".collecting": "Failure SweepError SweepResult",
+    },
+)

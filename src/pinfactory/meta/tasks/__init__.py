@@ -1,7 +1,8 @@
 """Distributions of tasks: sine curves, Omniglot, and your own."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from pinfactory.lazy import attach
 
 from ._arrays import ArrayTasks, GroupedTasks
 from ._protocol import Episode, Samples, Tasks, as_episode, draw_recipes, task_subjects
@@ -24,9 +25,5 @@ __all__ = [
     "task_subjects",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """Import Omniglot when it is asked for: it alone reads archives."""
-    if name == "Omniglot":
-        return import_module("pinfactory.meta.tasks._omniglot").Omniglot
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# Omniglot alone reads archives.
+__getattr__, __dir__ = attach(__name__, {"._omniglot": "Omniglot"})

@@ -5,7 +5,8 @@ also registers the environments with Gymnasium, if that is installed, as `pinfac
 """
 
 from importlib.util import find_spec
-from typing import Any
+
+from pinfactory.lazy import attach
 
 from ._cart_pole import CartPole, CartPoleParams, CartPoleSwingUp, CartPoleSwingUpParams
 from ._double_pendulum import (
@@ -64,10 +65,5 @@ if find_spec("gymnasium") is not None:
 
     register()
 
-
-def __getattr__(name: str) -> Any:
-    if name == "GymnasiumEnv":  # the one name here that needs Gymnasium
-        from ._gymnasium import GymnasiumEnv
-
-        return GymnasiumEnv
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# The one name here that needs Gymnasium.
+__getattr__, __dir__ = attach(__name__, {"._gymnasium": "GymnasiumEnv"})
