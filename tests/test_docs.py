@@ -15,7 +15,7 @@ import notebooks
 import pytest
 from docs_words import count, unused_names
 from docs_words import pages as all_pages
-from run_pages import BLOCK, run_page
+from run_pages import BLOCK, run_page, with_known_digits
 
 from pinfactory import cli
 from pinfactory.experiments import discover, read_accepted
@@ -79,6 +79,17 @@ def test_a_block_that_is_a_file_is_written_and_can_be_imported(tmp_path, monkeyp
     shown = page + "\n```text\n3\n```\n"
     assert run_page(page + "\n```text\n```\n") == shown
     assert run_page(shown.replace("n = 3", "n = 4")) == shown.replace("3", "4")
+
+
+def test_decimals_may_differ_by_one_in_the_last_digit_alone():
+    shown = "R² 0.990, 20.76 of 3, -0.04"
+    assert with_known_digits("R² 0.991, 20.77 of 3, -0.04", shown) == shown
+    for other in (
+        "0.992, 20.76 of 3, -0.04",
+        "0.99, 20.76 of 3, -0.04",
+        "0.990, 20.76 of 4, -0.04",
+    ):
+        assert with_known_digits(f"R² {other}", shown) == f"R² {other}"
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs" / "guide").glob("*.md")), ids=NAME)
