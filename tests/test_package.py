@@ -5,6 +5,7 @@ import pkgutil
 import subprocess
 import sys
 import textwrap
+from importlib import import_module
 from importlib.metadata import version
 
 import pytest
@@ -40,6 +41,20 @@ def test_the_public_names_of_every_package_complete_before_they_are_imported():
             print(name, sorted(set(getattr(module, "__all__", ())) - set(dir(module))))
     """
     assert run(script).splitlines() == [f"{name} []" for name in names]
+
+
+def test_a_public_class_has_a_name_of_its_own():
+    """Modules of one kind, such as experiments and algorithms, may call a part alike."""
+    alike = {"Settings", "State", "Info"}
+    homes: dict[str, set[type]] = {}
+    for found in pkgutil.walk_packages(pinfactory.__path__, "pinfactory."):
+        if "._" in found.name or found.name.endswith("__main__"):
+            continue
+        module = import_module(found.name)
+        for name in set(getattr(module, "__all__", ())) - alike:
+            if isinstance(public := getattr(module, name), type):
+                homes.setdefault(name, set()).add(public)
+    assert {name: found for name, found in homes.items() if len(found) > 1} == {}
 
 
 def test_nothing_heavy_is_imported_before_it_is_asked_for():

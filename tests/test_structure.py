@@ -1,5 +1,7 @@
 """Rules of the house: who may import whom, and what exists only once."""
 
+from pathlib import Path
+
 import structure
 
 
@@ -27,3 +29,13 @@ def test_functions_fit_on_a_screen():
 
 def test_every_long_file_has_a_reason_and_no_other():
     assert set(structure.long_files()) == set(structure.WHY_LONG)
+
+
+def test_every_package_has_a_folder_of_tests():
+    tests = Path(__file__).parent
+    packages = [
+        init.parent.relative_to(structure.ROOT) for init in structure.ROOT.rglob("__init__.py")
+    ]
+    assert [
+        str(package) for package in packages if not list((tests / package).glob("test_*.py"))
+    ] == []

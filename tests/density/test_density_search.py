@@ -33,7 +33,7 @@ def search_on(
     """Return a search, and the state at its start."""
     rows = np.arange(len(data)), np.ones(len(data))
     whitening = density.Whitening.of(data, rows)
-    samples = density.Samples.of(whitening, data, rows)
+    samples = density.StoredSamples.of(whitening, data, rows)
     starts = density.starts(
         samples.first(), whitening, np.random.RandomState(seed), n_experts, n_init
     )

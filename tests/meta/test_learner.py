@@ -8,7 +8,7 @@ from sklearn.model_selection import cross_val_score
 
 from pinfactory.core.training import Callback, TrainingInterrupted
 from pinfactory.meta import MetaSpecialistClassifier, MetaSpecialistRegressor
-from pinfactory.meta.evaluation import Evaluation
+from pinfactory.meta.evaluation import TaskScores
 from pinfactory.meta.tasks import ArrayTasks, GroupedTasks, Sinusoids
 from pinfactory.persistence import load
 
@@ -281,7 +281,7 @@ class TestEvaluation:
         random = np.random.default_rng(0)
         covered = 0
         for _ in range(2000):
-            low, high = Evaluation(random.exponential(size=1000)).interval
+            low, high = TaskScores(random.exponential(size=1000)).interval
             covered += low < 1.0 < high
         assert covered / 2000 == pytest.approx(0.95, abs=0.015)
 
@@ -289,13 +289,13 @@ class TestEvaluation:
         random = np.random.default_rng(0)
         means = random.normal(size=30)
         scores = means[:, None] + random.normal(size=(30, 50))
-        found = Evaluation(scores.ravel(), np.repeat(np.arange(30), 50))
+        found = TaskScores(scores.ravel(), np.repeat(np.arange(30), 50))
         # Groups of one size are as good as their means.
         expected = scores.mean(axis=1).std(ddof=1) / np.sqrt(30)
         assert found.standard_error == pytest.approx(expected)
-        alone = Evaluation(scores.ravel())
+        alone = TaskScores(scores.ravel())
         assert alone.standard_error == pytest.approx(scores.std(ddof=1) / np.sqrt(1500))
-        assert np.isnan(Evaluation(np.ones(3), np.zeros(3, int)).standard_error)
+        assert np.isnan(TaskScores(np.ones(3), np.zeros(3, int)).standard_error)
 
     def test_tasks_say_what_they_are_about(self, regressor):
         class Paired(Sinusoids):

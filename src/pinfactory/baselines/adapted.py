@@ -8,11 +8,11 @@ from jaxtyping import Array, Float
 
 from pinfactory.core.batches import padded, padded_length
 from pinfactory.core.compiling import compiled_fully, with_library_settings
-from pinfactory.meta.adapted import TaskClassifier
+from pinfactory.meta.adapted import OneTaskClassifier
 from pinfactory.meta.tasks import Samples
 
 
-class AdaptedBaseline(TaskClassifier):
+class AdaptedBaseline(OneTaskClassifier):
     """Classifier of images for one task, made by `adapt`.
 
     Parameters

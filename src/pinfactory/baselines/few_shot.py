@@ -25,7 +25,7 @@ from pinfactory.core.hierarchy import pick, stack
 from pinfactory.core.learning import Learner, State
 from pinfactory.core.training import Progress, Run
 from pinfactory.meta.build import headed
-from pinfactory.meta.evaluation import Evaluation, score_tasks, task_score
+from pinfactory.meta.evaluation import TaskScores, score_tasks, task_score
 from pinfactory.meta.experts import HeadedNetwork
 from pinfactory.meta.source import TaskBatches, TaskSource, image_samples, sample_tasks
 from pinfactory.meta.tasks import Episode, Samples, Tasks
@@ -231,7 +231,7 @@ class FewShotBaseline(TrainedOnTasks):
     @with_library_settings
     def evaluate(
         self, tasks: Tasks, n_tasks: int = 1000, *, split: str = "test", seed: int = 0
-    ) -> Evaluation:
+    ) -> TaskScores:
         """Return the accuracy in new tasks; the same seed gives the same tasks to every learner."""
         model = self.model_
 

@@ -14,7 +14,7 @@ from .experts import (
     utility,
 )
 from .mixture import Mixture, mixture_information
-from .samples import Samples, Whitening, canonical_order
+from .samples import StoredSamples, Whitening, canonical_order
 from .search import Search, SearchState, update_online
 from .splitting import common_prior, partition_statistics, starts
 from .streaming import Chunks, StreamedSamples, stream
@@ -27,10 +27,10 @@ __all__ = [
     "HostStatistics",
     "Hyperparameters",
     "Mixture",
-    "Samples",
     "Search",
     "SearchState",
     "Statistics",
+    "StoredSamples",
     "StreamedSamples",
     "Whitening",
     "ascend",

@@ -149,14 +149,14 @@ def in_blocks(
     return columns, weights, used
 
 
-class Samples(NamedTuple):
+class StoredSamples(NamedTuple):
     """Samples on the device, and how many of the blocks hold any."""
 
     blocks: Blocks
     n_blocks: int
 
     @classmethod
-    def of(cls, whitening: Whitening, x: np.ndarray, rows: Rows) -> "Samples":
+    def of(cls, whitening: Whitening, x: np.ndarray, rows: Rows) -> "StoredSamples":
         """Bring chosen rows of a table to the device, in whitened coordinates; NaN is missing."""
         columns, weights, n_blocks = whitening.blocks(x, rows)
         missing = np.isnan(x)

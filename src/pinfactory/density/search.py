@@ -18,7 +18,7 @@ from .merging import (
     merged,
     penalised_objective,
 )
-from .samples import Samples
+from .samples import StoredSamples
 from .splitting import split_expert
 from .streaming import StreamedSamples
 
@@ -64,7 +64,7 @@ class Search:
     better. All this happens with β₁ ≤ 1; in the end the partition is hardened.
     """
 
-    samples: Samples | StreamedSamples  # what experts are fitted to
+    samples: StoredSamples | StreamedSamples  # what experts are fitted to
     starts: Statistics  # statistics to start from, along the first axis
     # β₁ and β₂.
     beta_selector: float

@@ -27,7 +27,7 @@ from .samples import (
     BLOCK,
     GROWTH,
     MAX_ROWS,
-    Samples,
+    StoredSamples,
     Whitening,
     canonical_codes,
     in_blocks,
@@ -73,7 +73,7 @@ class Ordered(NamedTuple):
 
 def stream(
     chunks: Chunks, whitening: Whitening | None = None
-) -> "tuple[Whitening, Samples | StreamedSamples, float]":
+) -> "tuple[Whitening, StoredSamples | StreamedSamples, float]":
     """Return coordinates, the samples in them, and the number of samples.
 
     The coordinates and the samples that are kept are those that a fit in memory begins with.
@@ -95,7 +95,7 @@ def stream(
     rows, complete = first_rows(whitening.columns, kept * BLOCK)
     blocks = rows.blocks()
     del rows  # before the device has a copy of its own
-    samples = Samples(Blocks(*jax.device_put(blocks[:2])), blocks[2])
+    samples = StoredSamples(Blocks(*jax.device_put(blocks[:2])), blocks[2])
     if complete:
         return whitening, samples, float(n)
     return whitening, StreamedSamples(samples, n_blocks, n, whitening, chunks), float(n)
@@ -187,7 +187,7 @@ def _in_order(lowest: Lowest) -> Ordered:
 class StreamedSamples:
     """Samples of which the first are in memory, and all others are read in every pass."""
 
-    head: Samples  # the first samples, enough for most iterations
+    head: StoredSamples  # the first samples, enough for most iterations
     # Blocks and samples in all.
     n_blocks: int
     n: int

@@ -24,10 +24,10 @@ from pinfactory.core.training import Callback, Chunk, Run, Trained, run_chunks
 from pinfactory.density import (
     Ascent,
     Mixture,
-    Samples,
     Search,
     SearchState,
     Statistics,
+    StoredSamples,
     StreamedSamples,
     Whitening,
 )
@@ -245,7 +245,7 @@ class SpecialistMixture(DensityModel):
             known = getattr(self, "state_", None)
             X, rows = self._checked(X, sample_weight, reset=known is None)
             whitening = self._coordinates(X, rows, known)
-            samples = density.Samples.of(whitening, X, rows)
+            samples = density.StoredSamples.of(whitening, X, rows)
             search, state = self._begin(whitening, samples, float(np.sum(rows[1])), known)
             if known is None:
                 # Batches harden the partition as they come, so the search need not.
@@ -274,13 +274,13 @@ class SpecialistMixture(DensityModel):
 
     def _read(
         self, X: Any, sample_weight: Any, known: Mixture | None
-    ) -> tuple[Whitening, Samples | StreamedSamples, float, tuple[Any, ...]]:
+    ) -> tuple[Whitening, StoredSamples | StreamedSamples, float, tuple[Any, ...]]:
         """Return coordinates, samples, their weight, and what tells them from others."""
         chunks = as_chunks(X)
         if chunks is None:
             X, rows = self._checked(X, sample_weight, reset=True)
             whitening = self._coordinates(X, rows, known)
-            samples = density.Samples.of(whitening, X, rows)
+            samples = density.StoredSamples.of(whitening, X, rows)
             return whitening, samples, float(np.sum(rows[1])), (X, *rows)
         if sample_weight is not None:
             raise ValueError("`sample_weight` must be None for data that are read in chunks.")
@@ -341,7 +341,7 @@ class SpecialistMixture(DensityModel):
     def _begin(
         self,
         whitening: Whitening,
-        samples: Samples | StreamedSamples,
+        samples: StoredSamples | StreamedSamples,
         weight: float,
         known: Mixture | None,
     ) -> tuple[Search, SearchState]:

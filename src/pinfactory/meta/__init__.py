@@ -12,7 +12,7 @@ from . import tasks
 from .adaptation import Adaptation, GradientSteps, LastLayer, Unchanged
 from .adapted import AdaptedClassifier, AdaptedRegressor
 from .classifier import MetaSpecialistClassifier
-from .evaluation import Evaluation, evaluate
+from .evaluation import TaskScores, evaluate
 from .experts import (
     Embedding,
     HeadedNetwork,
@@ -37,7 +37,6 @@ __all__ = [
     "AdaptedClassifier",
     "AdaptedRegressor",
     "Embedding",
-    "Evaluation",
     "FeatureExpert",
     "GradientSteps",
     "HeadedNetwork",
@@ -55,6 +54,7 @@ __all__ = [
     "TaskBatches",
     "TaskInput",
     "TaskLoss",
+    "TaskScores",
     "TaskSelector",
     "TaskSource",
     "Unchanged",

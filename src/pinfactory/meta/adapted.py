@@ -21,7 +21,7 @@ from .experts import TaskInput
 from .tasks import Samples
 
 
-class TaskEstimator(BaseEstimator):
+class OneTaskEstimator(BaseEstimator):
     """What adapted estimators share: a fitted meta-learner, and inputs like those it learned from.
 
     A meta-learner has `input_shape_`, the shape of a sample, and `n_outputs_`, the number of
@@ -30,7 +30,7 @@ class TaskEstimator(BaseEstimator):
 
     learner: Any
 
-    def __sklearn_clone__(self) -> "TaskEstimator":
+    def __sklearn_clone__(self) -> "OneTaskEstimator":
         """Keep the meta-learner as it is: a clone of it would have to learn again."""
         return type(self)(**self.get_params(deep=False))
 
@@ -49,7 +49,7 @@ class TaskEstimator(BaseEstimator):
         return X
 
 
-class TaskClassifier(ClassifierMixin, TaskEstimator):
+class OneTaskClassifier(ClassifierMixin, OneTaskEstimator):
     """Predict classes in one task; labels may be of any type.
 
     Attributes
@@ -69,7 +69,7 @@ class TaskClassifier(ClassifierMixin, TaskEstimator):
     def _probs(self, X: Any) -> Float[np.ndarray, "n classes"]:
         """Return the probability of every class."""
 
-    def fit(self, X: Any, y: Any) -> "TaskClassifier":
+    def fit(self, X: Any, y: Any) -> "OneTaskClassifier":
         """Adapt to the support set of a task."""
         check_is_fitted(self.learner)
         with all_or_nothing(self):
@@ -103,7 +103,7 @@ class TaskClassifier(ClassifierMixin, TaskEstimator):
         return self.classes_[self.predict_proba(X).argmax(axis=1)]
 
 
-class Adapted(TaskEstimator):
+class Adapted(OneTaskEstimator):
     """A meta-learner's experts, fitted to one task.
 
     Its `fit` is adaptation: it is an ordinary estimator for the samples of one task.
@@ -190,7 +190,7 @@ class AdaptedRegressor(RegressorMixin, Adapted):
         return (mean, std) if return_std else mean
 
 
-class AdaptedClassifier(Adapted, TaskClassifier):
+class AdaptedClassifier(Adapted, OneTaskClassifier):
     """Predict classes in one task; see `Adapted`."""
 
     def _probs(self, X: Any) -> Float[np.ndarray, "n classes"]:

@@ -29,7 +29,7 @@ MONTE_CARLO_SAMPLES = 512
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class TaskScores:
     """Scores of many tasks.
 
     Attributes
@@ -117,7 +117,7 @@ def evaluate(
     routing: Routing = "mixture",
     seed: int = 0,
     unit: Float[Array, " d"] | None = None,
-) -> Evaluation:
+) -> TaskScores:
     """Score a hierarchy on new tasks; the same seed gives the same tasks to every learner."""
 
     def score(source: Source, recipes: PyTree) -> Float[Array, " n"]:
@@ -134,7 +134,7 @@ def score_tasks(
     split: str,
     seed: int,
     block: int = BLOCK,
-) -> Evaluation:
+) -> TaskScores:
     """Draw new tasks and score them, a block at a time; `score` gives one number for each task."""
     source, random, parts, groups = TaskSource(tasks), np.random.default_rng(seed), [], []
     for start in range(0, n_tasks, block):
@@ -149,7 +149,7 @@ def score_tasks(
             "those of training, and adaptation steps that do not diverge."
         )
     known = [group for group in groups if group is not None]
-    return Evaluation(found, np.concatenate(known)[:n_tasks] if known else None)
+    return TaskScores(found, np.concatenate(known)[:n_tasks] if known else None)
 
 
 def measure(

@@ -25,7 +25,7 @@ from pinfactory.persistence import check_scale
 from .adaptation import StepwiseAdaptation
 from .adapted import Adapted, check_finite
 from .build import build_hierarchy
-from .evaluation import Evaluation, Routing, evaluate, measure
+from .evaluation import Routing, TaskScores, evaluate, measure
 from .experts import MetaExpert, TaskInput
 from .growth import TaskGrowth
 from .loss import TaskLoss
@@ -215,7 +215,7 @@ class MetaSpecialist(MetaSettings, Generic[Fitted]):
         inner_steps: int | None = None,
         routing: Routing = "mixture",
         seed: int = 0,
-    ) -> Evaluation:
+    ) -> TaskScores:
         """Adapt to many new tasks and score the answers to their query samples.
 
         Parameters
@@ -237,7 +237,7 @@ class MetaSpecialist(MetaSettings, Generic[Fitted]):
 
         Returns
         -------
-        Evaluation
+        TaskScores
             Mean, standard error and 95 % confidence interval of the accuracy or the mean squared
             error (in the data's own units, mean over outputs), and the score of every task.
         """

@@ -12,7 +12,7 @@ from sklearn.datasets import make_moons
 from pinfactory.experiments.controls import (
     DenseNetwork,
     EMMixture,
-    GradientMixture,
+    SoftmaxMixture,
     gradient_mixtures,
 )
 from pinfactory.experiments.controls.agents import agent_control, n_agent_parameters
@@ -21,7 +21,7 @@ from pinfactory.experiments.controls.sizes import n_parameters
 from pinfactory.meta import MetaSpecialistRegressor
 from pinfactory.meta.tasks import Sinusoids
 
-KINDS = [GradientMixture, EMMixture]
+KINDS = [SoftmaxMixture, EMMixture]
 
 
 def bent_line():
@@ -91,7 +91,7 @@ def test_gates_of_a_tree_are_those_of_its_path():
 
 def test_the_balancing_loss_is_one_where_all_experts_get_the_same_and_m_where_one_gets_all():
     x, y = bent_line()
-    model = GradientMixture(4, False, 0).fit(x, y)
+    model = SoftmaxMixture(4, False, 0).fit(x, y)
     rows = (jax.numpy.asarray(model._columns(x)), jax.numpy.zeros(len(x)))
 
     def load(bias):
@@ -112,7 +112,7 @@ def test_the_balancing_loss_is_one_where_all_experts_get_the_same_and_m_where_on
 def test_the_dense_network_has_as_many_weights_as_a_mixture_and_learns(classify):
     x, y = bent_line()
     y = y > np.median(y) if classify else y
-    dense, mixture = (kind(4, classify, 0).fit(x, y) for kind in (DenseNetwork, GradientMixture))
+    dense, mixture = (kind(4, classify, 0).fit(x, y) for kind in (DenseNetwork, SoftmaxMixture))
     sizes = [
         sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(model.weights_, eqx.is_inexact_array)))
         for model in (dense, mixture)

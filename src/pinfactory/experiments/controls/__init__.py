@@ -15,7 +15,7 @@ from pinfactory import SpecialistClassifier, SpecialistRegressor
 
 from .densities import DENSITY_CONTROLS, fit_density_control
 from .em_mixture import EMMixture
-from .gradient_mixtures import DenseNetwork, GradientMixture
+from .gradient_mixtures import DenseNetwork, SoftmaxMixture
 
 _COMMITTEES: dict[str, dict[str, Any]] = {
     "constant experts": {"expert": "constant"},
@@ -23,8 +23,8 @@ _COMMITTEES: dict[str, dict[str, Any]] = {
     "network selector": {"selector": "mlp"},
 }
 _MODELS: dict[str, Callable[[int, bool, int], Any]] = {
-    "softmax mixture": GradientMixture,
-    "load-balanced mixture": partial(GradientMixture, balance=0.01),
+    "softmax mixture": SoftmaxMixture,
+    "load-balanced mixture": partial(SoftmaxMixture, balance=0.01),
     "hierarchical mixture by EM": EMMixture,
     "dense network": DenseNetwork,
 }
@@ -50,7 +50,7 @@ __all__ = [
     "DENSITY_CONTROLS",
     "DenseNetwork",
     "EMMixture",
-    "GradientMixture",
+    "SoftmaxMixture",
     "control",
     "fit_density_control",
     "split_controls",

@@ -4,12 +4,12 @@ import numpy as np
 from scipy.special import expit, logsumexp
 from sklearn.linear_model import LogisticRegression
 
-from .mixture import LEAST_DEVIATION, Mixture
+from .mixture import LEAST_DEVIATION, ControlMixture
 
 _PENALTY = 1.0  # of squared weights, as ridge and logistic regression have it by default
 
 
-class EMMixture(Mixture):
+class EMMixture(ControlMixture):
     """A hierarchical mixture: a binary tree of logistic gates above linear experts.
 
     E: h(m) ∝ p(m|x) p(y|x, m). M: every gate is a logistic regression of its right half's share of

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from pinfactory import networks
 from pinfactory.core.learning import Learner, State, scan
 
-from .mixture import LEAST_DEVIATION, Mixture
+from .mixture import LEAST_DEVIATION, ControlMixture
 
 
 class _Weights(eqx.Module):
@@ -37,7 +37,7 @@ class _Network(eqx.Module):
         return jax.vmap(self.network)(x)[:, None]
 
 
-class GradientMixture(Mixture):
+class SoftmaxMixture(ControlMixture):
     """A softmax mixture with the network of a committee's selector, trained by Adam.
 
     The loss is −mean log Σₘ p(m|x) p(y|x, m) + balance · M · Σₘ fₘ Pₘ, where fₘ is the share of
@@ -47,7 +47,7 @@ class GradientMixture(Mixture):
     Parameters
     ----------
     n_experts, classify, seed
-        As of `Mixture`.
+        As of `ControlMixture`.
     balance
         The weight of the load-balancing loss.
     """
@@ -89,7 +89,7 @@ class GradientMixture(Mixture):
         return np.asarray(answers, float), np.asarray(deviations, float)
 
 
-class DenseNetwork(GradientMixture):
+class DenseNetwork(SoftmaxMixture):
     """One network with a hidden layer, with as many weights as a mixture, trained the same way.
 
     Parameters
@@ -111,7 +111,7 @@ _Rows = tuple[Array, Array]
 
 
 class _BalancedLikelihood(eqx.Module):
-    """The loss of `GradientMixture`."""
+    """The loss of `SoftmaxMixture`."""
 
     balance: float = eqx.field(static=True)
 

@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 LEAST_DEVIATION = 0.01  # of standardised targets: an expert must not win by a spike
 
 
-class Mixture(ABC, BaseEstimator):
+class ControlMixture(ABC, BaseEstimator):
     """A mixture of linear experts; columns and numeric targets are standardised.
 
     Parameters
@@ -30,7 +30,7 @@ class Mixture(ABC, BaseEstimator):
     def __init__(self, n_experts: int, classify: bool, seed: int) -> None:
         self.n_experts, self.classify, self.seed = n_experts, classify, seed
 
-    def fit(self, X: np.ndarray, y: np.ndarray) -> "Mixture":
+    def fit(self, X: np.ndarray, y: np.ndarray) -> "ControlMixture":
         """Learn gates and experts."""
         self.inputs_ = StandardScaler().fit(X)
         target: np.ndarray

@@ -13,7 +13,7 @@ from pinfactory.baselines import ANIL, MAML, MatchingNetworks, PreTraining, Prot
 from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.methods import Method, by_method, choose_pieces, compare_methods
 from pinfactory.experiments.style import counted
-from pinfactory.meta import Evaluation, MetaSpecialistClassifier
+from pinfactory.meta import MetaSpecialistClassifier, TaskScores
 from pinfactory.meta.tasks import Omniglot
 
 from ._omniglot import lacks as lacks
@@ -259,7 +259,7 @@ def _gains(results: Results) -> list[Measure]:
             if not found or (other == "k-means" and piece["n_experts"] != found[0]["n_experts"]):
                 continue
             gain = np.asarray(piece["scores"]) - np.asarray(found[0]["scores"])
-            paired = Evaluation(100.0 * gain.mean(axis=0), np.asarray(piece["groups"]))
+            paired = TaskScores(100.0 * gain.mean(axis=0), np.asarray(piece["groups"]))
             name = f"gain over {other} in points, {_label(piece)}"
             rows.append(Measure(name, paired.mean, paired.standard_error, n=len(gain)))
             target = 2.0 if piece["n_experts"] == 16 else None

@@ -1,26 +1,16 @@
 """Tasks from the real archives; skipped where they are not."""
 
-import os
-from pathlib import Path
-
 import equinox as eqx
 import jax
 import numpy as np
 import pytest
 
+from archives import FOLDER, needs_archives
 from pinfactory.meta.tasks import Omniglot
 from pinfactory.meta.tasks._omniglot import turned
-from pinfactory.meta.tasks.omniglot_archives import ARCHIVES, FOLDER_VARIABLE, load
+from pinfactory.meta.tasks.omniglot_archives import load
 
-FOLDER = Path(
-    os.environ.get(
-        FOLDER_VARIABLE, Path(__file__).parents[2].parent / "shared" / "data" / "omniglot"
-    )
-)
-pytestmark = pytest.mark.skipif(
-    not all((FOLDER / archive.name).is_file() for archive in ARCHIVES),
-    reason=f"the Omniglot archives are not in {FOLDER}",
-)
+pytestmark = needs_archives
 
 
 def identity(tasks: Omniglot) -> tuple[np.ndarray, np.ndarray]:

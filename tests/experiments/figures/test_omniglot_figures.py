@@ -1,6 +1,5 @@
 """Omniglot experiments: measures and figures from results made by hand, and a short run."""
 
-import os
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -8,20 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from archives import FOLDER, needs_archives
 from pinfactory.experiments.figures import omniglot_alphabets, omniglot_table
 from pinfactory.meta import MetaSpecialistClassifier
 from pinfactory.meta.tasks import Omniglot
-from pinfactory.meta.tasks.omniglot_archives import ARCHIVES, FOLDER_VARIABLE
-
-FOLDER = Path(
-    os.environ.get(
-        FOLDER_VARIABLE, Path(__file__).parents[2].parent / "shared" / "data" / "omniglot"
-    )
-)
-needs_archives = pytest.mark.skipif(
-    not all((FOLDER / archive.name).is_file() for archive in ARCHIVES),
-    reason=f"the Omniglot archives are not in {FOLDER}",
-)
 
 
 def piece(learner: str, n_experts: int | None, scores: list[float], seed: int) -> list[Any]:
