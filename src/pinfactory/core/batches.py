@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, Int, PyTree
+from jaxtyping import Array, Int, PyTree, UInt
 
 Tree = TypeVar("Tree", bound=PyTree)
 
@@ -98,13 +98,22 @@ def shuffled(
     Row numbers are sorted by random bits in front of them, in less than half the time of
     `Generator.permuted`. Two rows whose bits are equal, 1 pair of 65,536 or fewer, stay in order.
     """
-    n_bits = (n_rows - 1).bit_length()
-    word = np.uint32 if n_bits <= 16 else np.uint64
+    word = np.uint32 if n_rows <= 2**16 else np.uint64
     keys = random.integers(0, np.iinfo(word).max, (n_orders, n_rows), word, endpoint=True)
-    keys <<= word(n_bits)
-    keys |= np.arange(n_rows, dtype=word)
-    keys.sort(axis=1)
-    return (keys & word(2**n_bits - 1)).astype(np.int32)
+    keys <<= word((n_rows - 1).bit_length())
+    return sorted_rows(keys).astype(np.int32)
+
+
+def sorted_rows(keys: UInt[np.ndarray, "*orders n_rows"]) -> UInt[np.ndarray, "*orders n_rows"]:
+    """Return row numbers in the order of keys, but for the lowest bits, which hold the number.
+
+    It takes a third of the time of `argsort`. Rows whose other bits are equal stay in order.
+    """
+    n_rows, word = keys.shape[-1], keys.dtype.type
+    numbers = word(2 ** (n_rows - 1).bit_length() - 1)
+    keys = (keys & ~numbers) | np.arange(n_rows, dtype=word)
+    keys.sort(axis=-1)
+    return keys & numbers
 
 
 # Odd 64-bit multipliers (the fractional digits of the golden ratio, and of MurmurHash's mixer).

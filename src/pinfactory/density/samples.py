@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import Bool
 
-from pinfactory.core.batches import MIX, hashed, padded_length
+from pinfactory.core.batches import MIX, hashed, padded_length, sorted_rows
 
 from .ascent import Ascent, ascend, conditional_entropy
 from .experts import RIDGE, Blocks, Experts, Hyperparameters
@@ -44,7 +44,7 @@ def canonical_order(x: np.ndarray, rows: Rows) -> Rows:
             centred /= deviation
             centred /= np.sqrt(np.sum(share * centred**2))
         code = _mixed(code, centred)
-    order = np.argsort(code * MIX, kind="stable")
+    order = sorted_rows(code * MIX)
     return position[order], weight[order]
 
 
