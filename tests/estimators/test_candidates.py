@@ -69,8 +69,9 @@ def test_more_error_than_one_line_costs_beyond_doubt(divided, shift):
         line=jnp.full(51, 4.0),
     )
     mean = np.average(loss, weights=weight)
-    deviation = np.sqrt(np.average((loss - mean) ** 2, weights=weight))
-    excess = mean + deviation / np.sqrt(weight.sum()) - 0.002
+    # The variance of a weighted mean of independent losses.
+    error = np.sqrt(np.sum(weight**2 * (loss - mean) ** 2)) / weight.sum()
+    excess = mean + error - 0.002
     assert (excess > 0) == (shift > 0)
     np.testing.assert_allclose(found, [1.0 - 100.0 * max(excess, 0.0)], rtol=1e-4)
 

@@ -183,7 +183,7 @@ class _Growth:
         return LinearTree(root, splits, self.classify)
 
     def _leaf(self, rows: np.ndarray, node: Node, search: bool) -> _Leaf:
-        enough = search and self.weight[rows].sum() >= 2 * FEWEST
+        enough = search and len(rows) >= 2 * FEWEST
         return _Leaf(rows, node, self.search.best(rows, node) if enough else None)
 
     # ---------------------------------------------------------------------------- one leaf's fit

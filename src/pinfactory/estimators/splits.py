@@ -66,7 +66,7 @@ class SplitSearch:
 
     def best(self, rows: Int[np.ndarray, " n"], node: Node) -> Cut | None:
         """Return the split of a leaf that gains most evidence, if any does."""
-        total = self.weight[rows].sum()
+        total, n_rows = self.weight[rows].sum(), len(rows)
         rows = rows[:MOST_SEARCHED]
         factor = total / self.weight[rows].sum()
         joint, unit = self._regression(rows, node)
@@ -74,7 +74,7 @@ class SplitSearch:
 
         def gains(values: np.ndarray, n_bins: int) -> tuple[np.ndarray, np.ndarray]:
             cuts = self._cuts(values, rows, n_bins)
-            return self._gains(joint, values, cuts, rows, unit, factor), cuts
+            return self._gains(joint, values, cuts, rows, unit, factor, n_rows), cuts
 
         def best_cut(direction: np.ndarray) -> Cut:
             found, cuts = gains(x @ direction, FINE)
@@ -190,6 +190,7 @@ class SplitSearch:
         rows: np.ndarray,
         unit: float,
         factor: float,
+        n_rows: int,
     ) -> Float[np.ndarray, " cuts"]:
         """Return the evidence gained by every cut of one column."""
         if not len(cuts):
@@ -208,7 +209,8 @@ class SplitSearch:
         masses = np.concatenate([mass[:-1], mass[-1] - mass[:-1]])
         evidence = self._evidence(both, masses, unit, factor)
         gain = evidence[: len(cuts)] + evidence[len(cuts) :]
-        large = np.minimum(masses[: len(cuts)], masses[len(cuts) :]) * factor >= FEWEST
+        # By the number of rows: one of large weight is not enough for a leaf.
+        large = np.minimum(ends[:-1], len(rows) - ends[:-1]) * n_rows >= FEWEST * len(rows)
         gain = np.where(large, gain, -np.inf)
         if not self.classify:
             square = np.diagonal(everything)[-self.y.shape[1] :]
