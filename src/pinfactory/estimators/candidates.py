@@ -127,7 +127,10 @@ def _trees(
     grow = partial(trainer.problem.grow, n_leaves=replica.n_experts)
     parts = [table.take(rows) for rows in learned]
     parallel = [grow(part) for part in parts]
-    if validation is None or replica.n_experts == 1 or table.x.shape[1] == 1:
+    n_columns = table.x.shape[1]
+    # Fewer rows than columns never pay for the weights of an oblique split.
+    possible = 1 < n_columns < len(parts[0].x)
+    if validation is None or replica.n_experts == 1 or not possible:
         return [*parallel]
     oblique = [grow(parts[0], oblique=True)]
     mean, error = _gain_of_trees(oblique, parallel[:1], table, validation)
