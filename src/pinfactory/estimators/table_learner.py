@@ -135,14 +135,19 @@ class TableLearner(FrameInputs, CommitteeSettings):
         distance = (X - self.scaler_.mean_) / self.scaler_.scale_
         return np.clip(distance, -FARTHEST, FARTHEST).astype(np.float32)
 
-    def _table(self, X: np.ndarray, targets: np.ndarray, rows: Rows) -> Table:
-        """Return standardised rows of weight one in the mean; `targets` are in experts' units."""
+    def _table(
+        self, X: np.ndarray, targets: np.ndarray, rows: Rows, unit: float | None = None
+    ) -> Table:
+        """Return standardised rows, their weights in a unit, or of weight one in the mean.
+
+        `targets` are in experts' units.
+        """
         x, start = np.empty((len(rows.position), X.shape[1]), np.float32), 0
         # Part by part, so that the table is never held a second time in double precision.
         for part in rows.parts():
             x[start : start + len(part.position)] = self._standardised(X[part.position])
             start += len(part.position)
-        weight = (rows.weight / rows.weight.mean()).astype(np.float32)
+        weight = (rows.weight / (unit or rows.weight.mean())).astype(np.float32)
         return Table(x, targets[rows.position], weight)
 
     # ------------------------------------------------------------------------------- training
