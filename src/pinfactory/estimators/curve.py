@@ -242,7 +242,7 @@ def _tables(
         y = model._codes(y).astype(np.int32)
     else:
         y = model._columns(y, reset=True)
-    rows = distinct(X[fitted], y[fitted], weight[fitted])
+    rows = distinct(X[fitted], y[fitted], weight[fitted], classes=classify)
     rows = Rows(fitted[rows.position], rows.weight)
     if classify:
         model._fit_scaler(X, rows)

@@ -1,14 +1,14 @@
 """From samples to rows that are ready to be learned from, and those set aside for validation."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
 from jaxtyping import Array, Float, Int
 from sklearn.utils.validation import validate_data
 
-from pinfactory.core.batches import MIX, Epochs, hash_rows, padded, padded_length
+from pinfactory.core.batches import MIX, Epochs, hash_rows, hashed, padded, padded_length
 from pinfactory.core.hierarchy import stack
 from pinfactory.core.learning import Data
 from pinfactory.tables import FAR, Encoding, middle_range
@@ -18,13 +18,19 @@ RowNumbers = Int[np.ndarray, " _"]
 # More rows do not judge better, and would be looked at again and again: a table of twice the rows,
 # trained twice as long, would take four times as long to judge.
 MOST_JUDGED = 10_000
-# Enough rows to know the range of a column.
-MOST_RANGED = 20_000
+# Enough rows to know the range of a column. Of rows that have another value than most the middle is
+# narrower, because a few of them are a larger share. Shorter ranges, beside the values, are errors
+# of rounding.
+MOST_RANGED, OTHERS, ROUNDING = 20_000, (0.1, 0.9), 1e-9
+# The one way of quantiles that knows weights.
+METHOD: Literal["inverted_cdf"] = "inverted_cdf"
 # How far experts are asked at least, in lengths of the middle 95 % of a column, and the fewest rows
 # that tell of a slope farther out.
 NEAR, FEW = 1.0, 10
 # Steps in which rows farther out are told apart, and the most of them: rows beyond are ignored.
 FARTHER, MOST_STEPS = 1.5, 8
+# More repetitions of rows are not told apart; they then weigh more than one.
+MOST_REPEATED = 65_536
 # How often the middle is found again, for columns of few values in which it may never stay.
 ROUNDS = 10
 
@@ -67,7 +73,7 @@ class FrameInputs:
 
 
 class Rows(NamedTuple):
-    """Distinct rows: where each first stands in the table, and its weight."""
+    """Rows in an order of their content: where each stands in the table, and its weight."""
 
     position: np.ndarray
     weight: np.ndarray
@@ -82,18 +88,49 @@ class Rows(NamedTuple):
             yield self.take(np.s_[start : start + length])
 
 
-def distinct(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Rows:
-    """Merge equal rows, drop rows of no weight, and sort by a hash of the content.
+def distinct(x: np.ndarray, y: np.ndarray, weight: np.ndarray, *, classes: bool) -> Rows:
+    """Sort rows by a hash of their content, as many equal ones as their weight says.
 
-    What is learned then depends on the data alone: not on the order of the rows, and a row of
-    weight 2 is the same as two equal rows.
+    Equal rows are merged first, and those of no weight dropped, so that what is learned depends on
+    the data alone: not on the order of the rows, and a row of weight 2 is the same as two equal
+    rows. Of weights that are no numbers of repetitions (see `repetitions`) every row is one.
     """
     kept = np.flatnonzero(weight)
     columns = (column[kept] for column in (*x.T, *y.reshape(len(y), -1).T))
     code = hash_rows(columns, len(kept)) * MIX
-    _, first, group = np.unique(code, return_index=True, return_inverse=True)
+    code, first, group = np.unique(code, return_index=True, return_inverse=True)
     total = np.bincount(group, weights=weight[kept], minlength=len(first))
-    return Rows(kept[first], total)
+    position = kept[first]
+    n = repetitions(total, y[position] if classes else np.zeros(len(position)))
+    if (n == 1).all():
+        return Rows(position, total)
+    # Each repetition has a place of its own in the order, any part of which stands for all.
+    rows = np.repeat(np.arange(len(n)), n)
+    number = np.arange(len(rows)) - np.repeat(np.cumsum(n) - n, n)
+    again = hashed(code[rows], number.astype(np.uint64)) * MIX
+    rows = rows[np.argsort(np.where(number == 0, code[rows], again), kind="stable")]
+    return Rows(position[rows], (total / n)[rows])
+
+
+def repetitions(weight: Float[np.ndarray, " n"], classes: np.ndarray) -> Int[np.ndarray, " n"]:
+    """Return how many rows each distinct row is worth.
+
+    Where weights of a class are whole multiples of the smallest of them, or whole numbers, each
+    is worth its weight in the largest unit that divides all: a weight of the class counts alike for
+    all its rows, and makes no row two. Otherwise a row is one. Together they are at most about
+    `MOST_REPEATED` or the distinct rows.
+    """
+    count = np.ones(len(weight))
+    for label in np.unique(classes):
+        members = np.flatnonzero(classes == label)
+        own = weight[members]
+        multiple = own / own.min()
+        if np.abs(multiple - np.round(multiple)).max() < 1e-6 and multiple.max() <= MOST_REPEATED:
+            count[members] = np.round(multiple)
+        elif (own == np.round(own)).all() and own.max() < 2**53:
+            count[members] = own // np.gcd.reduce(own.astype(np.int64))
+    share = min(MOST_REPEATED / count.sum(), 1.0)
+    return np.ceil(count * share - 1e-9).astype(np.int64)
 
 
 class Reach(NamedTuple):
@@ -106,11 +143,20 @@ class Reach(NamedTuple):
     def middle(cls, x: Float[np.ndarray, "n d"], rows: Rows) -> "Reach":
         """Return the range of the middle 95 % of rows.
 
-        Columns whose middle is one value, such as indicators of rare categories, have no end.
+        Where more than half of the rows have one value, it holds the middle 80 % of the others,
+        too. Columns in which all rows of it are the same up to rounding have no end.
         """
-        sample, weight = rows.position[:MOST_RANGED], rows.weight[:MOST_RANGED]
-        low, high = middle_range(x[sample], weight)
-        ends = high > low
+        sample, weight = x[rows.position[:MOST_RANGED]], rows.weight[:MOST_RANGED]
+        low, high = middle_range(sample, weight)
+        # A value that more than half of the rows have is the median.
+        usual = sample == np.quantile(sample, 0.5, axis=0, weights=weight, method=METHOD)
+        for n in np.flatnonzero(weight @ usual > 0.5 * weight.sum()):
+            others = ~usual[:, n]
+            if others.any():
+                own = sample[others, n]
+                first, last = np.quantile(own, OTHERS, weights=weight[others], method=METHOD)
+                low[n], high[n] = min(low[n], first), max(high[n], last)
+        ends = high - low > ROUNDING * np.maximum(np.abs(low), np.abs(high))
         return cls(np.where(ends, low, -np.inf), np.where(ends, high, np.inf))
 
     @classmethod
@@ -185,7 +231,7 @@ class Distances(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Distinct rows, standardised, with targets the experts can learn from."""
+    """Rows in an order of their content, standardised, with targets the experts can learn from."""
 
     x: Float[np.ndarray, "n d"]
     y: np.ndarray

@@ -10,6 +10,7 @@ import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Array, Float
+from sklearn.base import is_classifier
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_array, check_X_y, validate_data
@@ -108,8 +109,8 @@ class TableLearner(FrameInputs, CommitteeSettings):
         return X, y, weight
 
     def _distances(self, samples: Samples) -> Distances:
-        """Return the distinct rows, and how far outside each of them is."""
-        X, rows = samples.X, distinct(*samples)
+        """Return the rows, and how far outside each of them is."""
+        X, rows = samples.X, distinct(*samples, classes=is_classifier(self))
         if self.standardise:
             return Distances.find(X, rows)
         return Distances(rows, Reach.endless(X.shape[1]), np.zeros(len(rows.position)))
