@@ -5,15 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pinfactory.estimators.table import (
-    Distances,
-    RowBatches,
-    Rows,
-    Table,
-    Validation,
-    distinct,
-    repetitions,
-)
+from pinfactory.estimators.distinct import Rows
+from pinfactory.estimators.table import Distances, RowBatches, Table, Validation
 
 
 def table(n: int) -> Table:
@@ -111,47 +104,6 @@ def test_errors_of_rounding_are_no_range():
     x[:20] = 5.0
     found = Distances.find(x, Rows(np.arange(1000), np.ones(1000)))
     assert len(found.learned.position) == 1000
-
-
-TWICE = np.asarray([1.0, 2.0, 1.0, 3.0])
-
-
-@pytest.mark.parametrize(
-    ("weight", "classes", "expected"),
-    [
-        (TWICE, np.zeros(4), TWICE),
-        (0.3 * TWICE, np.zeros(4), TWICE),
-        # Heavy cells have no row that is there once.
-        ([57.0, 93.0, 30.0], np.zeros(3), [19, 31, 10]),
-        # A weight of a class makes no row two.
-        ([0.5, 0.5, 50.0, 100.0], np.asarray([0, 0, 1, 1]), [1, 1, 1, 2]),
-        # Weights that count nothing.
-        ([0.5, 0.77, 1.31], np.zeros(3), [1, 1, 1]),
-        # So many that more would tell nothing.
-        ([1.0, 2.0**18], np.zeros(2), [1, 2**16]),
-    ],
-)
-def test_a_row_is_worth_as_many_as_its_weight_says(weight, classes, expected):
-    np.testing.assert_array_equal(repetitions(np.asarray(weight), classes), expected)
-
-
-def test_rows_that_are_equal_are_as_many_as_if_they_differed_by_nothing_that_matters():
-    random = np.random.default_rng(0)
-    x, y = random.integers(0, 2, size=(5000, 4)).astype(float), random.integers(0, 2, size=5000)
-    rows = distinct(x, y, np.ones(5000), classes=True)
-    np.testing.assert_array_equal(rows.weight, np.ones(5000))
-    cells, n = np.unique(np.column_stack([x, y]), axis=0, return_counts=True)
-    found = np.column_stack([x, y])[rows.position]
-    np.testing.assert_array_equal(np.unique(found, axis=0, return_counts=True)[1], n)
-    # The first of them are a random sample: every cell is among them by its share.
-    first = np.asarray([np.sum((found[:1000] == cell).all(axis=1)) for cell in cells])
-    assert np.sum((first - n / 5) ** 2 / (n / 5)) < 80
-    # In any order, and as weights instead of rows.
-    order = random.permutation(5000)
-    again = distinct(x[order], y[order], np.ones(5000), classes=True)
-    np.testing.assert_array_equal(np.column_stack([x, y])[order][again.position], found)
-    merged = distinct(cells[:, :4], cells[:, 4], n.astype(float), classes=True)
-    np.testing.assert_array_equal(cells[merged.position], found)
 
 
 def test_an_epoch_holds_every_row_a_replica_learns_from_once():

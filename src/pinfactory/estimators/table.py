@@ -8,10 +8,12 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from sklearn.utils.validation import validate_data
 
-from pinfactory.core.batches import MIX, Epochs, hash_rows, hashed, padded, padded_length
+from pinfactory.core.batches import Epochs, padded, padded_length
 from pinfactory.core.hierarchy import stack
 from pinfactory.core.learning import Data
 from pinfactory.tables import FAR, Encoding, middle_range
+
+from .distinct import Rows
 
 RowNumbers = Int[np.ndarray, " _"]
 
@@ -29,8 +31,6 @@ METHOD: Literal["inverted_cdf"] = "inverted_cdf"
 NEAR, FEW = 1.0, 10
 # Steps in which rows farther out are told apart, and the most of them: rows beyond are ignored.
 FARTHER, MOST_STEPS = 1.5, 8
-# More repetitions of rows are not told apart; they then weigh more than one.
-MOST_REPEATED = 65_536
 # How often the middle is found again, for columns of few values in which it may never stay.
 ROUNDS = 10
 
@@ -70,67 +70,6 @@ class FrameInputs:
                 f"{type(self).__name__} was fitted on a data frame: `X` must be one with the "
                 f"columns {', '.join(self.encoding_.names)}."
             )
-
-
-class Rows(NamedTuple):
-    """Rows in an order of their content: where each stands in the table, and its weight."""
-
-    position: np.ndarray
-    weight: np.ndarray
-
-    def take(self, chosen: np.ndarray | slice) -> "Rows":
-        """Return some of the rows."""
-        return Rows(self.position[chosen], self.weight[chosen])
-
-    def parts(self, length: int = 65_536) -> "Iterator[Rows]":
-        """Return the rows in parts small enough to copy."""
-        for start in range(0, len(self.position), length):
-            yield self.take(np.s_[start : start + length])
-
-
-def distinct(x: np.ndarray, y: np.ndarray, weight: np.ndarray, *, classes: bool) -> Rows:
-    """Sort rows by a hash of their content, as many equal ones as their weight says.
-
-    Equal rows are merged first, and those of no weight dropped, so that what is learned depends on
-    the data alone: not on the order of the rows, and a row of weight 2 is the same as two equal
-    rows. Of weights that are no numbers of repetitions (see `repetitions`) every row is one.
-    """
-    kept = np.flatnonzero(weight)
-    columns = (column[kept] for column in (*x.T, *y.reshape(len(y), -1).T))
-    code = hash_rows(columns, len(kept)) * MIX
-    code, first, group = np.unique(code, return_index=True, return_inverse=True)
-    total = np.bincount(group, weights=weight[kept], minlength=len(first))
-    position = kept[first]
-    n = repetitions(total, y[position] if classes else np.zeros(len(position)))
-    if (n == 1).all():
-        return Rows(position, total)
-    # Each repetition has a place of its own in the order, any part of which stands for all.
-    rows = np.repeat(np.arange(len(n)), n)
-    number = np.arange(len(rows)) - np.repeat(np.cumsum(n) - n, n)
-    again = hashed(code[rows], number.astype(np.uint64)) * MIX
-    rows = rows[np.argsort(np.where(number == 0, code[rows], again), kind="stable")]
-    return Rows(position[rows], (total / n)[rows])
-
-
-def repetitions(weight: Float[np.ndarray, " n"], classes: np.ndarray) -> Int[np.ndarray, " n"]:
-    """Return how many rows each distinct row is worth.
-
-    Where weights of a class are whole multiples of the smallest of them, or whole numbers, each
-    is worth its weight in the largest unit that divides all: a weight of the class counts alike for
-    all its rows, and makes no row two. Otherwise a row is one. Together they are at most about
-    `MOST_REPEATED` or the distinct rows.
-    """
-    count = np.ones(len(weight))
-    for label in np.unique(classes):
-        members = np.flatnonzero(classes == label)
-        own = weight[members]
-        multiple = own / own.min()
-        if np.abs(multiple - np.round(multiple)).max() < 1e-6 and multiple.max() <= MOST_REPEATED:
-            count[members] = np.round(multiple)
-        elif (own == np.round(own)).all() and own.max() < 2**53:
-            count[members] = own // np.gcd.reduce(own.astype(np.int64))
-    share = min(MOST_REPEATED / count.sum(), 1.0)
-    return np.ceil(count * share - 1e-9).astype(np.int64)
 
 
 class Reach(NamedTuple):

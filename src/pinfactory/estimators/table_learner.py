@@ -27,11 +27,12 @@ from pinfactory.tables import INDICATOR_SCALE, Rules, as_frame
 
 from .budgets import meet_budgets, warn_of_bits, warn_of_price
 from .candidates import search
+from .distinct import Rows, repeated
 from .drawn import Counts
 from .fitting import Problem, Replica, Trainer
 from .parameters import CommitteeSettings
 from .stream import Samples
-from .table import Distances, FrameInputs, Reach, Rows, Table, distinct
+from .table import Distances, FrameInputs, Reach, Table
 
 # Rows that are asked at once, and those of many experts: bounds the memory of predictions.
 BLOCK, SMALLEST_BLOCK, MANY_EXPERTS = 8192, 128, 64
@@ -110,7 +111,7 @@ class TableLearner(FrameInputs, CommitteeSettings):
 
     def _distances(self, samples: Samples) -> Distances:
         """Return the rows, and how far outside each of them is."""
-        X, rows = samples.X, distinct(*samples, classes=is_classifier(self))
+        X, rows = samples.X, repeated(*samples, classes=is_classifier(self))
         if self.standardise:
             return Distances.find(X, rows)
         return Distances(rows, Reach.endless(X.shape[1]), np.zeros(len(rows.position)))
