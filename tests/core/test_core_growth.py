@@ -13,6 +13,7 @@ from pinfactory.core.growth import (
     best_merges,
     best_split,
     fewest_as_good,
+    mean_gain,
     order_by_share,
     parameter_price,
     reorder,
@@ -113,6 +114,15 @@ def test_the_fewest_experts_that_are_as_good_are_enough():
     assert fewest_as_good(scores, weight) == 2
     scores[:, 2] += 0.01
     assert fewest_as_good(scores, weight) == 3
+
+
+def test_the_error_of_a_gain_is_that_of_a_weighted_mean_of_independent_rows():
+    random = np.random.default_rng(0)
+    weight = np.r_[np.full(20, 40.0), np.full(800, 1.0)]
+    gains = random.normal(1.0, 0.5, size=(4000, len(weight)))
+    means, errors = np.transpose([mean_gain(row, weight) for row in gains])
+    np.testing.assert_allclose(means.mean(), 1.0, atol=0.01)
+    np.testing.assert_allclose(np.sqrt(np.mean(errors**2)), means.std(), rtol=0.05)
 
 
 def test_what_cannot_be_done_is_refused():

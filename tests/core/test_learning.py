@@ -154,6 +154,31 @@ def test_rows_of_weight_zero_teach_nothing(linear_hierarchy):
     )
 
 
+def test_a_batch_counts_as_much_as_its_rows_weigh(linear_hierarchy):
+    """Gradients of batches of two have those of all rows as their mean, whatever the weights."""
+    hierarchy = linear_hierarchy(jax.random.key(0), 2)
+    priors = Priors.uniform(hierarchy(jnp.zeros(2)))
+    constraints = Constraints(priors, (Fixed(5.0), Fixed(5.0)))
+    loss = CommitteeLoss(log_likelihood)
+    state = Learner(loss).init(hierarchy, constraints)
+    random = np.random.default_rng(0)
+    x = jnp.asarray(random.normal(size=(6, 2)), jnp.float32)
+    data = Data(x, jnp.asarray([0, 1, 0, 1, 1, 1]), jnp.asarray([0.1, 0.1, 0.1, 0.1, 0.1, 5.5]))
+
+    @eqx.filter_jit
+    def gradient(batch):
+        descend = eqx.filter_grad(lambda model: loss(model, state, batch, jax.random.key(0))[0])
+        return descend(hierarchy)
+
+    parts = [
+        gradient(Data(data.x[two], data.y[two], data.weight[two]))
+        for two in (slice(0, 2), slice(2, 4), slice(4, 6))
+    ]
+    mean = jax.tree.map(lambda *leaves: sum(leaves) / 3, *parts)
+    for leaf, expected in zip(*map(jax.tree.leaves, (mean, gradient(data))), strict=True):
+        np.testing.assert_allclose(leaf, expected, atol=1e-6)
+
+
 class Noisy(Expert):
     """An answer that is drawn anew with every key."""
 

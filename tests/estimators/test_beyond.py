@@ -12,7 +12,8 @@ from sklearn.linear_model import LinearRegression
 import pinfactory
 from pinfactory import SpecialistRegressor
 from pinfactory.estimators.beyond import Beyond
-from pinfactory.estimators.table import Reach, Rows
+from pinfactory.estimators.distinct import Rows
+from pinfactory.estimators.table import Reach
 from pinfactory.persistence import ModelFileError
 
 
@@ -62,6 +63,23 @@ def test_slopes_count_as_far_as_they_are_certain():
     variance = np.asarray([2 + 2 * np.sqrt(2 / np.pi), 4 + 4 * np.sqrt(2 / np.pi)]) / 40_000
     np.testing.assert_allclose((plain - sure)[:2] * plain[:2], 4 * variance, rtol=0.1)
     assert sure[2] == 0.0
+
+
+@pytest.mark.parametrize("n", [5, 20])
+def test_slopes_are_as_certain_with_more_columns_than_rows(n):
+    random = np.random.default_rng(0)
+    x, y, weight = random.normal(size=(n, 9)), random.normal(size=(n, 1)), random.uniform(size=n)
+    found = Beyond.fit(-np.ones(9), np.ones(9), x, y, weight, certain=True)
+    weight = weight / weight.mean()
+    mean = np.average(x, axis=0, weights=weight)
+    deviation = np.sqrt(np.average((x - mean) ** 2, axis=0, weights=weight))
+    z, centre = (x - mean) / deviation, np.average(y[:, 0], weights=weight)
+    inverse = np.linalg.inv((weight[:, None] * z).T @ z + np.eye(9))
+    slope = (inverse @ (weight[:, None] * z).T @ (y - centre))[:, 0]
+    residual = y[:, 0] - centre - z @ slope
+    doubt = 4 * np.sum(weight * residual**2 * (inverse @ z.T) ** 2, axis=1)
+    expected = slope * np.maximum(1 - doubt / slope**2, 0.0) / deviation
+    np.testing.assert_allclose(found.slope[0, 0], expected, atol=1e-9)
 
 
 def test_rows_not_learned_from_tell_of_rows_farther_than_they_are_and_of_no_others(committee, bent):

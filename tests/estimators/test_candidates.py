@@ -41,6 +41,30 @@ def test_where_one_line_is_enough_one_remains_and_is_as_good():
     assert committee.score(x_new, y_new) == pytest.approx(expected, abs=0.005)
 
 
+@pytest.mark.parametrize("n", [8, 30])
+def test_of_a_tiny_table_one_line_is_learned_that_does_not_overfit(n):
+    x, y = line(n, seed=2)
+    committee = SpecialistRegressor(random_state=0).fit(x, y)
+    assert committee.effective_experts_ == pytest.approx(1.0)
+    x_new, y_new = line(2000, seed=1)
+    expected = LinearRegression().fit(x, y).score(x_new, y_new)
+    assert committee.score(x_new, y_new) > expected - 0.02
+    # Eight rows are too few to judge by.
+    assert committee.verdict_.startswith("One expert is " + ("in use." if n == 8 else "enough"))
+
+
+def test_equal_rows_are_judged_as_rows_that_hardly_differ():
+    random = np.random.default_rng(0)
+    x = random.integers(0, 2, size=(2500, 5)).astype(float)
+    y = random.random(2500) < 1 / (1 + np.exp(-1.5 * x[:, 0] + x[:, 1] - 2 * x[:, 2] * x[:, 3]))
+    model = SpecialistClassifier(4, random_state=0, max_iter=400)
+    found = [model.fit(z, y).gain_ for z in (x, x + 1e-9 * random.normal(size=x.shape))]
+    (mean, error), (expected, other) = found
+    assert mean == pytest.approx(expected, abs=0.5 * (error + other))
+    assert error == pytest.approx(other, rel=0.3)
+    assert expected > 0
+
+
 def test_where_several_pay_they_are_used_and_the_gain_is_told(divided):
     assert divided.effective_experts_ > 1.5
     assert divided.score(*bend(1000, seed=1)) > 0.95
@@ -69,8 +93,9 @@ def test_more_error_than_one_line_costs_beyond_doubt(divided, shift):
         line=jnp.full(51, 4.0),
     )
     mean = np.average(loss, weights=weight)
-    deviation = np.sqrt(np.average((loss - mean) ** 2, weights=weight))
-    excess = mean + deviation / np.sqrt(weight.sum()) - 0.002
+    # The variance of a weighted mean of independent losses.
+    error = np.sqrt(np.sum(weight**2 * (loss - mean) ** 2)) / weight.sum()
+    excess = mean + error - 0.002
     assert (excess > 0) == (shift > 0)
     np.testing.assert_allclose(found, [1.0 - 100.0 * max(excess, 0.0)], rtol=1e-4)
 

@@ -353,8 +353,8 @@ def test_folds_tell_when_a_committee_that_learns_from_all_samples_is_best(monkey
 @pytest.mark.parametrize(
     ("n", "settings", "way"),
     [
-        (39, {}, None),
-        (40, {}, "folds"),
+        (9, {}, None),
+        (10, {}, "folds"),
         (10_000, {}, "folds"),
         (10_001, {}, "part"),
         (40, {"selector_bits": 1.0}, "folds"),

@@ -150,3 +150,13 @@ def test_rows_are_placed_where_the_leaves_of_a_tree_begin():
         assert branch.n_leaves == len(np.unique(leaf[first == m]))
         named = [tree.leaves(4)[n] for n in np.unique(leaf[first == m])]
         assert all(any(node is other for other in named) for node in branch.leaves(4))
+
+
+def test_four_times_four_experts_divide_four_planes_on_both_levels():
+    committee = SpecialistRegressor((4, 4), start="tree", max_iter=100, random_state=0).fit(X, Y)
+    assert committee.n_experts_ == 16
+    # Four planes, each of a quarter of the rows, are two bits.
+    assert committee.effective_experts_ > 3.0
+    assert all(0.0 < bits <= 2.0 for bits in committee.information_.selectors)
+    assert committee.information_.selector > np.log2(3)
+    assert committee.score(X, Y) > 0.9

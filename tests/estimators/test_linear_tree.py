@@ -38,6 +38,35 @@ def test_where_one_line_is_enough_one_leaf_remains_and_is_least_squares():
     assert np.exp(tree.root.log_scale[0]) == pytest.approx(np.sqrt(rss / 396), rel=0.01)
 
 
+@pytest.mark.parametrize("n_classes", [None, 2])
+def test_more_columns_than_rows_are_fitted_as_beside_rows_that_say_nothing(n_classes):
+    random = np.random.default_rng(0)
+    x, weight = random.normal(size=(30, 60)), np.ones(30)
+    y = x[:, :1] + 0.1 * random.normal(size=(30, 1))
+    y = y if n_classes is None else (y[:, 0] > 0).astype(int)
+    # A weight of nothing: as many rows as columns, whose Gram matrix is that of the columns.
+    more = (
+        np.concatenate([x, np.ones((40, 60))]),
+        np.concatenate([y, np.zeros_like(y[:1]).repeat(40, 0)]),
+    )
+    few, many = (
+        grow(rows(*data), 1, n_classes=n_classes).root
+        for data in ((x, y, weight), (*more, np.r_[weight, np.full(40, 1e-30)]))
+    )
+    np.testing.assert_allclose(few.coefficients, many.coefficients, atol=1e-5)
+    np.testing.assert_allclose(few.log_scale, many.log_scale, atol=1e-5)
+
+
+def test_a_leaf_has_ten_rows_whatever_they_weigh():
+    x, y = line(200)
+    y[x[:, 0] > 1.5] += 5.0
+    few = x[:, 0] > np.sort(x[:, 0])[-6]
+    y[few] += 20.0
+    tree = grow(rows(x, y, np.where(few, 50.0, 1.0)), 8)
+    assert tree.n_leaves > 1
+    assert np.bincount(tree.assign(x, tree.n_leaves)).min() >= 10
+
+
 @pytest.mark.parametrize("oblique", [False, True])
 def test_a_bend_is_found_with_both_of_its_planes(oblique):
     tree = grow(rows(*bend(600)), 2, oblique=oblique)

@@ -1,9 +1,10 @@
 import numpy as np
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from pinfactory.estimators.table import distinct
+from pinfactory.estimators.distinct import distinct, repeated, repetitions
 
 SMALL = st.integers(-2, 2).map(float)
 
@@ -59,3 +60,44 @@ def test_minus_zero_is_zero():
 def test_a_large_grid_has_no_two_rows_with_one_hash():
     grid = np.stack(np.meshgrid(*[np.arange(60.0)] * 3), -1).reshape(-1, 3)
     assert len(distinct(grid[:, :2], grid[:, 2], np.ones(len(grid))).position) == len(grid)
+
+
+TWICE = np.asarray([1.0, 2.0, 1.0, 3.0])
+
+
+@pytest.mark.parametrize(
+    ("weight", "classes", "expected"),
+    [
+        (TWICE, np.zeros(4), TWICE),
+        (0.3 * TWICE, np.zeros(4), TWICE),
+        # Heavy cells have no row that is there once.
+        ([57.0, 93.0, 30.0], np.zeros(3), [19, 31, 10]),
+        # A weight of a class makes no row two.
+        ([0.5, 0.5, 50.0, 100.0], np.asarray([0, 0, 1, 1]), [1, 1, 1, 2]),
+        # Weights that count nothing.
+        ([0.5, 0.77, 1.31], np.zeros(3), [1, 1, 1]),
+        # So many that more would tell nothing.
+        ([1.0, 2.0**18], np.zeros(2), [1, 2**16]),
+    ],
+)
+def test_a_row_is_worth_as_many_as_its_weight_says(weight, classes, expected):
+    np.testing.assert_array_equal(repetitions(np.asarray(weight), classes), expected)
+
+
+def test_rows_that_are_equal_are_as_many_as_if_they_differed_by_nothing_that_matters():
+    random = np.random.default_rng(0)
+    x, y = random.integers(0, 2, size=(5000, 4)).astype(float), random.integers(0, 2, size=5000)
+    rows = repeated(x, y, np.ones(5000), classes=True)
+    np.testing.assert_array_equal(rows.weight, np.ones(5000))
+    cells, n = np.unique(np.column_stack([x, y]), axis=0, return_counts=True)
+    found = np.column_stack([x, y])[rows.position]
+    np.testing.assert_array_equal(np.unique(found, axis=0, return_counts=True)[1], n)
+    # The first of them are a random sample: every cell is among them by its share.
+    first = np.asarray([np.sum((found[:1000] == cell).all(axis=1)) for cell in cells])
+    assert np.sum((first - n / 5) ** 2 / (n / 5)) < 80
+    # In any order, and as weights instead of rows.
+    order = random.permutation(5000)
+    again = repeated(x[order], y[order], np.ones(5000), classes=True)
+    np.testing.assert_array_equal(np.column_stack([x, y])[order][again.position], found)
+    merged = repeated(cells[:, :4], cells[:, 4], n.astype(float), classes=True)
+    np.testing.assert_array_equal(cells[merged.position], found)

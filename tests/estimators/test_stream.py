@@ -46,6 +46,17 @@ def test_numbers_are_learned_from_a_stream_in_any_order(line):
     assert scores[1] > scores[0] - 0.02
 
 
+def test_a_batch_that_weighs_more_counts_for_more():
+    """Halves of each batch of rows disagree, and one of them has nine times the weight."""
+    random = np.random.default_rng(0)
+    model = SpecialistRegressor(n_experts=1, batch_size=32, random_state=0, learning_rate=0.01)
+    for n in range(40):
+        x = random.normal(size=(320, 2))
+        sign = 1.0 if n % 2 else -1.0
+        model.partial_fit(x, sign + random.normal(size=320), np.full(320, 5.0 + 4.0 * sign))
+    assert model.predict(x).mean() == pytest.approx(0.8, abs=0.25)
+
+
 def test_classes_that_come_one_after_the_other_are_told_apart():
     random = np.random.default_rng(0)
     y = np.repeat([0, 1, 2], 800)

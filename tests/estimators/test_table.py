@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pinfactory.estimators.table import Distances, RowBatches, Rows, Table, Validation
+from pinfactory.estimators.distinct import Rows
+from pinfactory.estimators.table import Distances, RowBatches, Table, Validation
 
 
 def table(n: int) -> Table:
@@ -82,6 +83,27 @@ def test_rows_not_learned_from_are_told_apart_by_how_far_they_are():
     distances = Distances.find(x, Rows(np.arange(1004), np.ones(1004)))
     assert distances.farther() == [7 * 1.5, 7 * 1.5**3]
     assert [len(distances.within(n).position) for n in distances.farther()] == [1002, 1003]
+
+
+def test_rare_large_values_beside_many_zeros_are_learned_from():
+    random = np.random.default_rng(0)
+    for share in (0.02, 0.05, 0.4):
+        large = random.random(20_000) < share
+        x = np.where(large, random.lognormal(sigma=1.5, size=20_000), 0.0)
+        found = Distances.find(x[:, None], Rows(np.arange(20_000), np.ones(20_000)))
+        assert np.sum(found.lengths > 7) < 0.01 * large.sum()
+        # As before, some wrong values among them are not.
+        x[np.flatnonzero(large)[:20]] = 1e4
+        found = Distances.find(x[:, None], Rows(np.arange(20_000), np.ones(20_000)))
+        assert (found.lengths[x == 1e4] > 7).all()
+
+
+def test_errors_of_rounding_are_no_range():
+    random = np.random.default_rng(0)
+    x = 3.0 + 1e-12 * random.normal(size=(1000, 1))
+    x[:20] = 5.0
+    found = Distances.find(x, Rows(np.arange(1000), np.ones(1000)))
+    assert len(found.learned.position) == 1000
 
 
 def test_an_epoch_holds_every_row_a_replica_learns_from_once():

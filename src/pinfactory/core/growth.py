@@ -53,8 +53,8 @@ def parameter_price(n_rows: float, n_parameters: int = 1) -> float:
 def mean_gain(difference: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"]) -> Gain:
     """Return the weighted mean of a gain on held-out rows, and its standard error."""
     mean = float(np.average(difference, weights=weight))
-    variance = float(np.average((difference - mean) ** 2, weights=weight))
-    return mean, float(np.sqrt(variance / max(weight.sum(), 1.0)))
+    # Few rows of large weight tell less than as much weight in many rows.
+    return mean, float(np.linalg.norm(weight * (difference - mean)) / weight.sum())
 
 
 def fewest_as_good(scores: Float[np.ndarray, "n k"], weight: Float[np.ndarray, " n"]) -> int:

@@ -156,7 +156,7 @@ class Learner(eqx.Module):
 
 
 class CommitteeLoss(eqx.Module):
-    """−J of a hierarchy on samples (equations 6 to 11)."""
+    """−J of a hierarchy on samples (equations 6 to 11), whose weights are one in the mean."""
 
     #: Expected utility of one expert's answer for one target.
     utility: Utility = eqx.field(static=True)
@@ -171,9 +171,8 @@ class CommitteeLoss(eqx.Module):
         self, model: Hierarchy, state: State, batch: Data, key: Key[Array, ""]
     ) -> tuple[Float[Array, ""], tuple[Constraints, Info]]:
         network_key, choice_key = jax.random.split(key)
-        # A batch of rows that all weigh nothing teaches nothing.
-        total = jnp.sum(batch.weight)
-        weights = batch.weight / jnp.where(total > 0, total, 1.0)
+        # By the number of rows, not by their weight: a batch of heavy rows has to count for more.
+        weights = batch.weight / len(batch.weight)
         keys = jax.random.split(network_key, len(weights))
         decision = jax.vmap(lambda x, k: model(x, key=k))(batch.x, keys)
         utility = expected_utilities(self.utility, decision.answers, batch.y)

@@ -132,7 +132,7 @@ def evaluate(
     utility
         Expected utility of every expert for every input.
     weights
-        How much each input counts; their sum is one.
+        How much each input counts; the expectation of their sum is one.
     constraints
         Priors, resources and scale before this step.
     expectation

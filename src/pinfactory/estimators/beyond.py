@@ -55,8 +55,7 @@ class Beyond(NamedTuple):
         line = Ridge().fit(z, y, sample_weight=weight)
         slope = np.reshape(line.coef_, (y.shape[1], -1))
         if certain:
-            gram = (weight[:, None] * z).T @ z + np.eye(z.shape[1])
-            pull = np.linalg.solve(gram, z.T).T  # of each row on the slopes
+            pull = _pull(z, weight)
             residual = y - line.predict(z).reshape(y.shape)
             doubt = BEYOND_NOISE**2 * (weight[:, None] * residual**2).T @ pull**2
             square = slope**2
@@ -83,3 +82,12 @@ class Beyond(NamedTuple):
             )
             and bool((self.low <= self.high).all())
         )
+
+
+def _pull(z: Float[np.ndarray, "n d"], weight: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n d"]:
+    """Return how much each row moves the slopes: (ZᵀWZ + I)⁻¹Zᵀ, transposed."""
+    if z.shape[1] <= len(z):
+        gram = (weight[:, None] * z).T @ z + np.eye(z.shape[1])
+        return np.linalg.solve(gram, z.T).T
+    # The same from the smaller matrix: (ZZᵀW + I)⁻¹Z.
+    return np.linalg.solve(z @ z.T * weight + np.eye(len(z)), z)

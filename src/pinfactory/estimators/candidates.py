@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 from pinfactory import networks
 from pinfactory import settings as check
 from pinfactory.core.batches import padded
-from pinfactory.core.constraints import Budget, Scheduled
+from pinfactory.core.constraints import Budget
 from pinfactory.core.growth import BEYOND_NOISE, Gain, fewest_as_good, mean_gain
 from pinfactory.core.hierarchy import Hierarchy, pick, stack
 from pinfactory.core.learning import State
@@ -87,15 +87,22 @@ def search(trainer: Trainer, table: Table, replicas: Sequence[Replica], n_init: 
 def _without_validation(
     trainer: Trainer, table: Table, replicas: Sequence[Replica], n_init: int
 ) -> Fit:
-    """Train the largest tree and random starts; the objective itself tells which is best."""
+    """Train the largest tree and random starts; the objective itself tells which is best.
+
+    Where there are too few rows to hold any out, the tree remains as evidence has it: steps, and
+    other starts, would only fit it closer to the rows there are.
+    """
     everything = [np.arange(len(table.x))]
     trees = _trees(trainer, table, everything, replicas[0])
     candidates = [Candidate(r.n_experts, r, False) for r in _random(trainer, replicas, n_init)]
+    too_few = trees[0] is not None and trainer.has_too_few(len(table.x), replicas[0])
     if trees[0] is not None:
-        candidates.insert(0, _of_tree(trainer, trees[0].n_leaves, replicas[0]))
+        tree = _of_tree(trainer, trees[0].n_leaves, replicas[0])
+        candidates = [tree] if too_few else [tree, *candidates]
     n = len(candidates)
     states = _states(trainer, table, candidates, trees * n, everything * n)
-    trained = trainer.run(table, states, [c.replica for c in candidates], None)
+    own = [candidate.replica for candidate in candidates]
+    trained = trainer.run(table, states, own, None, steps=0 if too_few else None)
     return trainer.result(trained, table)
 
 
@@ -121,13 +128,15 @@ def _trees(
             "`start` must be 'auto' or 'random' for experts without a linear part, but got 'tree'."
         )
     # A schedule is itself a way to begin.
-    scheduled = any(isinstance(r, Scheduled) for r in (replica.selector, replica.expert))
-    if not possible or start == "random" or (start == "auto" and scheduled):
+    if not possible or start == "random" or (start == "auto" and replica.is_scheduled):
         return [None] * len(learned)
     grow = partial(trainer.problem.grow, n_leaves=replica.n_experts)
     parts = [table.take(rows) for rows in learned]
     parallel = [grow(part) for part in parts]
-    if validation is None or replica.n_experts == 1 or table.x.shape[1] == 1:
+    n_columns = table.x.shape[1]
+    # Fewer rows than columns never pay for the weights of an oblique split.
+    possible = 1 < n_columns < len(parts[0].x)
+    if validation is None or replica.n_experts == 1 or not possible:
         return [*parallel]
     oblique = [grow(parts[0], oblique=True)]
     mean, error = _gain_of_trees(oblique, parallel[:1], table, validation)

@@ -60,6 +60,8 @@ class Committee(LargeLearner):
         in_use = self.effective_experts_
         if self.n_experts_ == 1:
             return "There is one expert."
+        if n_available == 1 and self.gain_ is None:
+            return "One expert is in use. Nothing was held out to tell whether more are better."
         if n_available == 1:
             return "One expert is enough: on held-out samples more of them gained nothing."
         if in_use < COLLAPSED:

@@ -31,8 +31,9 @@ from pinfactory.sweep.points import Point
 from pinfactory.sweep.store import Computed, Store, compute_block
 
 from .committee import Committee
+from .distinct import Rows, repeated
 from .fitting import Replica, Trainer
-from .table import Rows, Table, distinct
+from .table import Table
 from .table_learner import MONTE_CARLO_ROWS
 
 if TYPE_CHECKING:
@@ -242,7 +243,7 @@ def _tables(
         y = model._codes(y).astype(np.int32)
     else:
         y = model._columns(y, reset=True)
-    rows = distinct(X[fitted], y[fitted], weight[fitted])
+    rows = repeated(X[fitted], y[fitted], weight[fitted], classes=classify)
     rows = Rows(fitted[rows.position], rows.weight)
     if classify:
         model._fit_scaler(X, rows)

@@ -32,7 +32,7 @@ UNCHECKED_CHUNK = 2500
 # Folds of small tables and of larger ones, where a part of the rows misses less.
 FOLDS, FEW_FOLDS, MOST_IN_FOLDS = 5, 3, 2000
 # Fewer rows are too few to judge by. From so many rows on a part of them is enough to judge by.
-FEWEST_FOLDED, MOST_FOLDED = 40, 10_000
+FEWEST_FOLDED, MOST_FOLDED = 10, 10_000
 # A step sees a sixty-fourth of the rows, within these bounds; half of that if experts are networks,
 # whose steps take longer.
 SMALLEST_BATCH, LARGEST_BATCH, BATCHES = 32, 1024, 64
@@ -56,6 +56,11 @@ class Replica(NamedTuple):
     n_experts: int
     selector: Resource
     expert: Resource
+
+    @property
+    def is_scheduled(self) -> bool:
+        """Whether β takes as many steps as a schedule says."""
+        return any(isinstance(r, Scheduled) for r in (self.selector, self.expert))
 
     def resources(self, n_stages: int) -> tuple[Resource, ...]:
         """Return where β of every stage comes from; all selectors have the same."""
@@ -198,13 +203,15 @@ class Trainer:
         if asked != "auto":
             named = {True: "part", False: None, "folds": "folds"}[asked]
             return named if n_rows > 1 else None
-        # A schedule takes as many steps as it says.
-        scheduled = any(isinstance(r, Scheduled) for r in (replica.selector, replica.expert))
-        if not scheduled and FEWEST_FOLDED <= n_rows <= (
-            MOST_FOLDED if self.cheap else MOST_IN_FOLDS
-        ):
+        most = MOST_FOLDED if self.cheap else MOST_IN_FOLDS
+        if not replica.is_scheduled and FEWEST_FOLDED <= n_rows <= most:
             return "folds"
         return "part" if n_rows >= 100 else None
+
+    def has_too_few(self, n_rows: int, replica: Replica) -> bool:
+        """Return whether rows would have been held out if there were more of them."""
+        asked = self.settings.early_stopping == "auto" and not replica.is_scheduled
+        return asked and n_rows < FEWEST_FOLDED
 
     def batch_size(self, n_rows: int) -> int:
         """Return the rows of a step."""
@@ -223,6 +230,7 @@ class Trainer:
         *,
         compare: bool = False,
         line: Float[Array, "... rows"] | None = None,
+        steps: int | None = None,
     ) -> Trained[State]:
         """Train replicas side by side; `compare` them with where they began, too.
 
@@ -255,7 +263,7 @@ class Trainer:
             run,
             table.padded(),
             batches=batches,
-            steps=max_iter,
+            steps=max_iter if steps is None else steps,
             chunk=UNCHECKED_CHUNK if validation is None else CHUNK,
             evaluate=evaluate,
             patience=patience if validation is not None else None,

@@ -63,7 +63,8 @@ def held_out_scores(
         if judge.error is None or line is None:
             return score, data.weight.sum()
         loss = judge.error(model, data) - line
-        return score, data.weight.sum(), total(loss), total(loss**2)
+        powers = (data.weight * loss**k for k in range(3))
+        return score, data.weight.sum(), total(loss), *map(total, powers)
 
     in_axes = (eqx.if_array(0), *(None if together is None else eqx.if_array(0),) * 2)
     sums = eqx.filter_vmap(one, in_axes=in_axes)(states, judged, line)
@@ -72,8 +73,10 @@ def held_out_scores(
     score, weight, *losses = sums
     score = score / weight
     if losses:
-        mean, square = (loss / weight for loss in losses)
-        error = jnp.sqrt(jnp.maximum(square - mean**2, 0.0) / jnp.maximum(weight, 1.0))
+        mean, *powers = (loss / weight for loss in losses)
+        # Σ w² (loss − mean)² / Σ w, by sums that folds have each for itself.
+        square = powers[2] - 2.0 * mean * powers[1] + mean**2 * powers[0]
+        error = jnp.sqrt(jnp.maximum(square, 0.0) / weight)
         score = score - PRICE_OF_ERROR * jnp.maximum(mean + error - ERROR_ALLOWED, 0.0)
     return score if together is None else jnp.repeat(score, together)
 

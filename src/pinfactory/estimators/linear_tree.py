@@ -183,7 +183,7 @@ class _Growth:
         return LinearTree(root, splits, self.classify)
 
     def _leaf(self, rows: np.ndarray, node: Node, search: bool) -> _Leaf:
-        enough = search and self.weight[rows].sum() >= 2 * FEWEST
+        enough = search and len(rows) >= 2 * FEWEST
         return _Leaf(rows, node, self.search.best(rows, node) if enough else None)
 
     # ---------------------------------------------------------------------------- one leaf's fit
@@ -201,10 +201,8 @@ class _Growth:
     def _fit_numbers(self, rows: np.ndarray, parent: Node, child: bool) -> Node:
         x, weight = self.x[rows], self.weight[rows]
         residual = self.y[rows] - x @ parent.coefficients
-        scaled = weight[:, None] * x
-        values, vectors = eigh(scaled.T @ x)
-        values = np.maximum(values, 0.0)
-        cross = vectors.T @ (scaled.T @ residual)
+        values, vectors = _spectrum(np.sqrt(weight)[:, None] * x)
+        cross = (x @ vectors).T @ (weight[:, None] * residual)
         total, square = weight.sum(), weight @ residual**2
         best, result = -np.inf, parent
         floor = np.exp(2.0 * self.log_floor)
@@ -257,13 +255,28 @@ class _Growth:
             coefficients = parent.coefficients + flat.reshape(shape)
             probs = softmax(x @ coefficients, axis=1)
             heavy = weight[:, 0] * curvature(probs)
-            values = np.linalg.eigvalsh((heavy[:, None] * x).T @ x)
+            scaled = np.sqrt(heavy)[:, None] * x
+            # Of the two Gram matrices with the same values above zero the smaller one.
+            gram = scaled.T @ scaled if x.shape[1] <= len(x) else scaled @ scaled.T
+            values = np.linalg.eigvalsh(gram)
             log_det = np.sum(np.log1p(np.maximum(values, 0.0) / penalty))
             evidence = -found.fun - 0.5 * (shape[1] - 1) * log_det
             if evidence <= best:
                 break
             best, result = evidence, Node(coefficients, parent.log_scale)
         return result
+
+
+def _spectrum(
+    x: Float[np.ndarray, "n d"],
+) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, "d k"]]:
+    """Return eigenvalues and eigenvectors of xᵀx: of more columns than rows, those above zero."""
+    if x.shape[1] <= len(x):
+        values, vectors = eigh(x.T @ x)
+        return np.maximum(values, 0.0), vectors
+    values, sides = eigh(x @ x.T)
+    kept = values > len(x) * np.finfo(float).eps * values[-1]
+    return values[kept], x.T @ (sides[:, kept] / np.sqrt(values[kept]))
 
 
 def _with_intercept(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d1"]:

@@ -18,10 +18,14 @@ MOST_PASSES = 20
 class OnlineLearner(TableLearner):
     """A table learner to which rows come in batches."""
 
+    _stream: Stream
+
     def _fit_batch(self, batch: Samples) -> None:
         """Go on learning from a batch, and from rows of earlier ones."""
         samples, n_passes = self._next_samples(batch)
-        table = self._table(samples.X, self._targets(samples.y), samples.rows)
+        # In the same unit as earlier batches: one that weighs more counts for more.
+        unit = self._stream.mean_weight
+        table = self._table(samples.X, self._targets(samples.y), samples.rows, unit)
         known = getattr(self, "state_", None)
         self._set_n_experts(known)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))

@@ -20,9 +20,10 @@ from pinfactory.core.growth import parameter_price
 
 # Cuts of a column: few to find the best columns, more to find the best cut of those.
 COARSE, FINE, FINE_COLUMNS = 8, 32, 3
-# More rows, or more regressors, do not find better cuts. Rows come in the order of a hash, so that
-# the first of them are a random sample.
-MOST_SEARCHED, MOST_REGRESSORS = 4096, 24
+# More rows, or more regressors, do not find better cuts, and of more columns those of the largest
+# weights are looked at. Rows come in the order of a hash, so that the first of them are a random
+# sample.
+MOST_SEARCHED, MOST_REGRESSORS, MOST_COLUMNS = 4096, 24, 256
 # How many directions of bends are tried, how often each is improved, how much a single row counts
 # for that in nats, and how much its weights are shrunk.
 BENDS, HINGE_ROUNDS, MOST_GAINED, RIDGE = 2, 3, 3.0, 0.01
@@ -66,7 +67,7 @@ class SplitSearch:
 
     def best(self, rows: Int[np.ndarray, " n"], node: Node) -> Cut | None:
         """Return the split of a leaf that gains most evidence, if any does."""
-        total = self.weight[rows].sum()
+        total, n_rows = self.weight[rows].sum(), len(rows)
         rows = rows[:MOST_SEARCHED]
         factor = total / self.weight[rows].sum()
         joint, unit = self._regression(rows, node)
@@ -74,7 +75,7 @@ class SplitSearch:
 
         def gains(values: np.ndarray, n_bins: int) -> tuple[np.ndarray, np.ndarray]:
             cuts = self._cuts(values, rows, n_bins)
-            return self._gains(joint, values, cuts, rows, unit, factor), cuts
+            return self._gains(joint, values, cuts, rows, unit, factor, n_rows), cuts
 
         def best_cut(direction: np.ndarray) -> Cut:
             found, cuts = gains(x @ direction, FINE)
@@ -82,9 +83,10 @@ class SplitSearch:
                 return Cut(-np.inf, direction, 0.0)
             return Cut(float(found.max()), direction, float(cuts[found.argmax()]))
 
-        peaks = np.asarray([gains(column, COARSE)[0].max(initial=-np.inf) for column in x.T])
-        axes = np.eye(x.shape[1])[np.argsort(-peaks, kind="stable")[:FINE_COLUMNS]]
-        found = [best_cut(axis) for axis in axes]
+        columns = self._important(node, MOST_COLUMNS)
+        peaks = np.asarray([gains(x[:, n], COARSE)[0].max(initial=-np.inf) for n in columns])
+        best_columns = columns[np.argsort(-peaks, kind="stable")[:FINE_COLUMNS]]
+        found = [best_cut((np.arange(x.shape[1]) == n).astype(float)) for n in best_columns]
         if self.oblique and x.shape[1] > 1:
             # Every weight beyond the first costs what a parameter does in BIC.
             price = parameter_price(total, x.shape[1] - 1)
@@ -149,8 +151,7 @@ class SplitSearch:
         with h the curvature of the log-likelihood.
         """
         x, weight = self.x[rows], self.weight[rows, None]
-        importance = np.abs(node.coefficients[:-1]).sum(axis=1)
-        columns = np.sort(np.argsort(-importance, kind="stable")[:MOST_REGRESSORS])
+        columns = self._important(node, MOST_REGRESSORS)
         regressors = x[:, [*columns, -1]] if self.linear else x[:, -1:]
         if not self.classify:
             scale = np.exp(node.log_scale)
@@ -161,6 +162,11 @@ class SplitSearch:
         root = np.sqrt(curvature(probs))[:, None]
         joint = np.hstack([root * regressors, (self.y[rows] - probs) / root]) * np.sqrt(weight)
         return joint, 1.0
+
+    def _important(self, node: Node, most: int) -> Int[np.ndarray, " k"]:
+        """Return the columns of the largest weights in a leaf."""
+        importance = np.abs(node.coefficients[:-1]).sum(axis=1)
+        return np.sort(np.argsort(-importance, kind="stable")[:most])
 
     def _cuts(
         self, column: Float[np.ndarray, " n"], rows: np.ndarray, n_bins: int
@@ -190,6 +196,7 @@ class SplitSearch:
         rows: np.ndarray,
         unit: float,
         factor: float,
+        n_rows: int,
     ) -> Float[np.ndarray, " cuts"]:
         """Return the evidence gained by every cut of one column."""
         if not len(cuts):
@@ -208,7 +215,8 @@ class SplitSearch:
         masses = np.concatenate([mass[:-1], mass[-1] - mass[:-1]])
         evidence = self._evidence(both, masses, unit, factor)
         gain = evidence[: len(cuts)] + evidence[len(cuts) :]
-        large = np.minimum(masses[: len(cuts)], masses[len(cuts) :]) * factor >= FEWEST
+        # By the number of rows: one of large weight is not enough for a leaf.
+        large = np.minimum(ends[:-1], len(rows) - ends[:-1]) * n_rows >= FEWEST * len(rows)
         gain = np.where(large, gain, -np.inf)
         if not self.classify:
             square = np.diagonal(everything)[-self.y.shape[1] :]

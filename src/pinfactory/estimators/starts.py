@@ -137,8 +137,7 @@ class SelectorLoss(eqx.Module):
     ) -> tuple[Float[Array, ""], tuple[Any, Float[Array, ""]]]:
         log_probs = jax.vmap(model.select_last)(batch.x).log_probs
         chosen = jnp.arange(log_probs.shape[1]) == batch.y[:, None]
-        value = -jnp.sum(batch.weight * jnp.sum(jnp.where(chosen, log_probs, 0.0), axis=1))
-        value = value / jnp.maximum(jnp.sum(batch.weight), 1e-6)
+        value = -jnp.mean(batch.weight * jnp.sum(jnp.where(chosen, log_probs, 0.0), axis=1))
         return value, (state.constraints, value)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 from sklearn.preprocessing import StandardScaler
 
-from .table import Rows
+from .distinct import Rows
 
 # Rows that are kept of a stream.
 MOST_KEPT = 4096
@@ -48,6 +48,7 @@ class Stream:
     def __init__(self, like: Samples, *, complete: bool) -> None:
         self.complete, self._random = complete, np.random.default_rng(0)
         self.kept, self._numbers = like.take(np.arange(0)), np.empty(0)
+        self._weight, self._n = 0.0, 0
 
     def copy(self) -> "Stream":
         """Return one that further rows can be added to while this one stays as it is."""
@@ -55,8 +56,14 @@ class Stream:
         other._random = copy.deepcopy(self._random)
         return other
 
+    @property
+    def mean_weight(self) -> float:
+        """Return the mean weight of all rows that have come."""
+        return self._weight / self._n
+
     def add(self, samples: Samples) -> None:
         """Let further rows take the place of others."""
+        self._weight, self._n = self._weight + samples.weight.sum(), self._n + len(samples.X)
         numbers = np.concatenate([self._numbers, self._random.random(len(samples.X))])
         first = np.sort(np.argsort(numbers, kind="stable")[:MOST_KEPT])
         self.kept, self._numbers = self.kept.join(samples).take(first), numbers[first]

@@ -1,25 +1,31 @@
 """From samples to rows that are ready to be learned from, and those set aside for validation."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
 from jaxtyping import Array, Float, Int
 from sklearn.utils.validation import validate_data
 
-from pinfactory.core.batches import MIX, Epochs, hash_rows, padded, padded_length
+from pinfactory.core.batches import Epochs, padded, padded_length
 from pinfactory.core.hierarchy import stack
 from pinfactory.core.learning import Data
 from pinfactory.tables import FAR, Encoding, middle_range
+
+from .distinct import Rows
 
 RowNumbers = Int[np.ndarray, " _"]
 
 # More rows do not judge better, and would be looked at again and again: a table of twice the rows,
 # trained twice as long, would take four times as long to judge.
 MOST_JUDGED = 10_000
-# Enough rows to know the range of a column.
-MOST_RANGED = 20_000
+# Enough rows to know the range of a column. Of rows that have another value than most the middle is
+# narrower, because a few of them are a larger share. Shorter ranges, beside the values, are errors
+# of rounding.
+MOST_RANGED, OTHERS, ROUNDING = 20_000, (0.1, 0.9), 1e-9
+# The one way of quantiles that knows weights.
+METHOD: Literal["inverted_cdf"] = "inverted_cdf"
 # How far experts are asked at least, in lengths of the middle 95 % of a column, and the fewest rows
 # that tell of a slope farther out.
 NEAR, FEW = 1.0, 10
@@ -66,36 +72,6 @@ class FrameInputs:
             )
 
 
-class Rows(NamedTuple):
-    """Distinct rows: where each first stands in the table, and its weight."""
-
-    position: np.ndarray
-    weight: np.ndarray
-
-    def take(self, chosen: np.ndarray | slice) -> "Rows":
-        """Return some of the rows."""
-        return Rows(self.position[chosen], self.weight[chosen])
-
-    def parts(self, length: int = 65_536) -> "Iterator[Rows]":
-        """Return the rows in parts small enough to copy."""
-        for start in range(0, len(self.position), length):
-            yield self.take(np.s_[start : start + length])
-
-
-def distinct(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Rows:
-    """Merge equal rows, drop rows of no weight, and sort by a hash of the content.
-
-    What is learned then depends on the data alone: not on the order of the rows, and a row of
-    weight 2 is the same as two equal rows.
-    """
-    kept = np.flatnonzero(weight)
-    columns = (column[kept] for column in (*x.T, *y.reshape(len(y), -1).T))
-    code = hash_rows(columns, len(kept)) * MIX
-    _, first, group = np.unique(code, return_index=True, return_inverse=True)
-    total = np.bincount(group, weights=weight[kept], minlength=len(first))
-    return Rows(kept[first], total)
-
-
 class Reach(NamedTuple):
     """How far each column goes."""
 
@@ -106,11 +82,20 @@ class Reach(NamedTuple):
     def middle(cls, x: Float[np.ndarray, "n d"], rows: Rows) -> "Reach":
         """Return the range of the middle 95 % of rows.
 
-        Columns whose middle is one value, such as indicators of rare categories, have no end.
+        Where more than half of the rows have one value, it holds the middle 80 % of the others,
+        too. Columns in which all rows of it are the same up to rounding have no end.
         """
-        sample, weight = rows.position[:MOST_RANGED], rows.weight[:MOST_RANGED]
-        low, high = middle_range(x[sample], weight)
-        ends = high > low
+        sample, weight = x[rows.position[:MOST_RANGED]], rows.weight[:MOST_RANGED]
+        low, high = middle_range(sample, weight)
+        # A value that more than half of the rows have is the median.
+        usual = sample == np.quantile(sample, 0.5, axis=0, weights=weight, method=METHOD)
+        for n in np.flatnonzero(weight @ usual > 0.5 * weight.sum()):
+            others = ~usual[:, n]
+            if others.any():
+                own = sample[others, n]
+                first, last = np.quantile(own, OTHERS, weights=weight[others], method=METHOD)
+                low[n], high[n] = min(low[n], first), max(high[n], last)
+        ends = high - low > ROUNDING * np.maximum(np.abs(low), np.abs(high))
         return cls(np.where(ends, low, -np.inf), np.where(ends, high, np.inf))
 
     @classmethod
@@ -185,7 +170,7 @@ class Distances(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Distinct rows, standardised, with targets the experts can learn from."""
+    """Rows in an order of their content, standardised, with targets the experts can learn from."""
 
     x: Float[np.ndarray, "n d"]
     y: np.ndarray

@@ -10,6 +10,7 @@ import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Array, Float
+from sklearn.base import is_classifier
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_array, check_X_y, validate_data
@@ -26,11 +27,12 @@ from pinfactory.tables import INDICATOR_SCALE, Rules, as_frame
 
 from .budgets import meet_budgets, warn_of_bits, warn_of_price
 from .candidates import search
+from .distinct import Rows, repeated
 from .drawn import Counts
 from .fitting import Problem, Replica, Trainer
 from .parameters import CommitteeSettings
 from .stream import Samples
-from .table import Distances, FrameInputs, Reach, Rows, Table, distinct
+from .table import Distances, FrameInputs, Reach, Table
 
 # Rows that are asked at once, and those of many experts: bounds the memory of predictions.
 BLOCK, SMALLEST_BLOCK, MANY_EXPERTS = 8192, 128, 64
@@ -108,8 +110,8 @@ class TableLearner(FrameInputs, CommitteeSettings):
         return X, y, weight
 
     def _distances(self, samples: Samples) -> Distances:
-        """Return the distinct rows, and how far outside each of them is."""
-        X, rows = samples.X, distinct(*samples)
+        """Return the rows, and how far outside each of them is."""
+        X, rows = samples.X, repeated(*samples, classes=is_classifier(self))
         if self.standardise:
             return Distances.find(X, rows)
         return Distances(rows, Reach.endless(X.shape[1]), np.zeros(len(rows.position)))
@@ -135,14 +137,19 @@ class TableLearner(FrameInputs, CommitteeSettings):
         distance = (X - self.scaler_.mean_) / self.scaler_.scale_
         return np.clip(distance, -FARTHEST, FARTHEST).astype(np.float32)
 
-    def _table(self, X: np.ndarray, targets: np.ndarray, rows: Rows) -> Table:
-        """Return standardised rows of weight one in the mean; `targets` are in experts' units."""
+    def _table(
+        self, X: np.ndarray, targets: np.ndarray, rows: Rows, unit: float | None = None
+    ) -> Table:
+        """Return standardised rows, their weights in a unit, or of weight one in the mean.
+
+        `targets` are in experts' units.
+        """
         x, start = np.empty((len(rows.position), X.shape[1]), np.float32), 0
         # Part by part, so that the table is never held a second time in double precision.
         for part in rows.parts():
             x[start : start + len(part.position)] = self._standardised(X[part.position])
             start += len(part.position)
-        weight = (rows.weight / rows.weight.mean()).astype(np.float32)
+        weight = (rows.weight / (unit or rows.weight.mean())).astype(np.float32)
         return Table(x, targets[rows.position], weight)
 
     # ------------------------------------------------------------------------------- training
