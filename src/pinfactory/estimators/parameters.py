@@ -71,7 +71,7 @@ PARAMETERS = """n_experts : int or tuple of int, default=4
         When to stop. True holds out a part of the samples, stops when the committee no longer
         improves on it, and keeps the best state. "folds" finds the number of
         steps by cross-validation and then trains that long on all samples. "auto" uses folds from
-        40 samples on, a part of them from 10,000 samples on (or from 100 if a β follows a
+        10 samples on, a part of them from 10,000 samples on (or from 100 if a β follows a
         schedule).
     validation_fraction : float, default=0.15
         Share of the samples that is held out, at most 10,000 of them.
