@@ -92,9 +92,26 @@ class Learnable(BaseEstimator):
 
         After Ctrl-C what was learned until then is kept, and the interrupt goes on to the caller.
         """
-        with all_or_nothing(self), library_settings():
+        with self._keeping(), all_or_nothing(self), library_settings():
             yield
-        self._pass_on_interrupt()
+
+    @contextmanager
+    def _keeping(self) -> Iterator[None]:
+        """Let `_watched` return what was learned before Ctrl-C, and raise the interrupt after it.
+
+        Outside of this a training has no learner to keep what it learned, as in a curve.
+        """
+        self._keeps = True
+        try:
+            yield
+        finally:
+            del self._keeps
+        stop = self.__dict__.pop("_stop", None)
+        if stop is not None:
+            warnings.warn(
+                f"{type(self).__name__}: {stop}; what was learned until then is kept.", stacklevel=6
+            )
+            raise stop
 
     def _warn_of_missed_budgets(self) -> None:
         """Warn of a budget in bits that was not met, and by how much."""
@@ -111,15 +128,6 @@ class Learnable(BaseEstimator):
                     f"were reached:{why} learning was too short.",
                     stacklevel=4,
                 )
-
-    def _pass_on_interrupt(self) -> None:
-        """Raise the interrupt that ended training, once what was learned until then is kept."""
-        stop = self.__dict__.pop("_stop", None)
-        if stop is not None:
-            warnings.warn(
-                f"{type(self).__name__}: {stop}; what was learned until then is kept.", stacklevel=5
-            )
-            raise stop
 
     def _train(
         self,
@@ -187,7 +195,7 @@ class Learnable(BaseEstimator):
                 return training(resumed, watching)
             return training(run, watching)
         except TrainingInterrupted as stop:
-            if int(stop.trained.run.step) == int(run.step):
+            if not hasattr(self, "_keeps") or int(stop.trained.run.step) == int(run.step):
                 raise
             self._stop = stop
             return stop.trained
