@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
-import numpy as np
 from jaxtyping import PyTree
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
@@ -23,7 +22,7 @@ from pinfactory.core.constraints import Priors, Resource, is_met
 from pinfactory.core.hierarchy import Decision
 from pinfactory.core.information import Information
 from pinfactory.core.training import Callback, Run, Steps, Trained, TrainingInterrupted, train
-from pinfactory.persistence import MismatchError, dotted_name, load, save_model, set_attributes
+from pinfactory.persistence import MismatchError, described, load, save_model, set_attributes
 
 Documented = TypeVar("Documented")
 
@@ -203,7 +202,7 @@ class Learnable(BaseEstimator):
     def _identity(self) -> dict[str, Any]:
         """Return what has to be the same for a training to go on from a checkpoint."""
         settings = self.get_params(deep=False).items()
-        kept = {name: _shown(value) for name, value in settings if name not in self._may_differ}
+        kept = {name: described(value) for name, value in settings if name not in self._may_differ}
         return {"learner": type(self).__name__} | kept
 
     # ---------------------------------------------------------------------------------- files
@@ -265,13 +264,6 @@ def all_or_nothing(changed: Any) -> Iterator[None]:
         changed.__dict__.clear()
         changed.__dict__.update(before)
         raise
-
-
-def _shown(value: Any) -> str:
-    """Return a setting as text that is the same in every process."""
-    if isinstance(value, np.random.RandomState):
-        return f"RandomState {fingerprint(repr(value.get_state(legacy=False)))}"
-    return dotted_name(value) if callable(value) else repr(value)
 
 
 def warm_identity(model: PyTree) -> dict[str, str]:

@@ -1,6 +1,5 @@
 """Callbacks of training: progress bar, logs, checkpoints."""
 
-import hashlib
 import json
 import math
 import time
@@ -20,7 +19,14 @@ from pinfactory.core.training import (
     Run,
     as_callbacks,
 )
-from pinfactory.persistence import MismatchError, load_tree, read_manifest, save_tree, to_json
+from pinfactory.persistence import (
+    MismatchError,
+    fingerprint,
+    load_tree,
+    read_manifest,
+    save_tree,
+    to_json,
+)
 
 
 def scalars(progress: Progress) -> Iterator[tuple[str, np.ndarray]]:
@@ -203,17 +209,6 @@ class Checkpoint(Callback):
         if identity is not None:
             _check_identity(path, read_manifest(path).meta.get("identity"), identity)
         return load_tree(path, like, kind=cls.KIND)
-
-
-def fingerprint(*arrays: Any) -> str:
-    """Return 16 hexadecimal digits that tell arrays of other values, shapes or types apart."""
-    digest = hashlib.sha256()
-    for array in map(np.asarray, arrays):
-        digest.update(repr((array.dtype.str, array.shape)).encode())
-        # What objects hold is known by what they say they are.
-        plain = array.astype(str) if array.dtype.hasobject else array
-        digest.update(np.ascontiguousarray(plain).tobytes())
-    return digest.hexdigest()[:16]
 
 
 def _check_identity(path: str | Path, stored: Any, mine: Mapping[str, Any]) -> None:
