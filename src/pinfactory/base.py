@@ -184,7 +184,7 @@ class Learnable(BaseEstimator):
             watching.append(Checkpoint(checkpoint, every, identity=identity))
         try:
             if checkpoint is not None and checkpoint.exists():
-                resumed = Checkpoint.resume(checkpoint, run, identity)
+                resumed = self._as_asked(Checkpoint.resume(checkpoint, run, identity), run)
                 if steps is not None and int(resumed.step) > steps:
                     raise MismatchError(
                         f"{checkpoint} must be a checkpoint of this run: it has taken "
@@ -198,6 +198,10 @@ class Learnable(BaseEstimator):
                 raise
             self._stop = stop
             return stop.trained
+
+    def _as_asked(self, found: Run, asked: Run) -> Run:
+        """Return the run of a checkpoint with the schedules of the run that is asked for."""
+        return found
 
     def _identity(self) -> dict[str, Any]:
         """Return what has to be the same for a training to go on from a checkpoint."""

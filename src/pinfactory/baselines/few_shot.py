@@ -22,7 +22,7 @@ from pinfactory.core.compiling import compiled_fully, with_library_settings
 from pinfactory.core.constraints import Schedule
 from pinfactory.core.families import Categorical
 from pinfactory.core.hierarchy import pick, stack
-from pinfactory.core.learning import Learner, State
+from pinfactory.core.learning import Learner, State, with_schedules
 from pinfactory.core.training import Progress, Run
 from pinfactory.meta.build import headed
 from pinfactory.meta.evaluation import Evaluation, score_tasks, task_score
@@ -199,6 +199,9 @@ class FewShotBaseline(TrainedOnTasks):
         rate = check.number("learning_rate", self.learning_rate, 0.0)
         learner = Learner(loss)
         return learner, learner.init(model, learning_rate=Schedule.cosine_decay(rate, steps))
+
+    def _as_asked(self, found: Run, asked: Run) -> Run:
+        return with_schedules(found, asked)
 
     def _network(self, images: np.ndarray, outputs: int, key: Key[Array, ""]) -> HeadedNetwork:
         """Return convolutional features with a linear head."""

@@ -119,7 +119,6 @@ class Agent(Learnable):
         reported += as_callbacks(callbacks)
 
         def training(found: Run, watching: list[Callback]) -> Trained:
-            found = self._as_asked(found, run)
             return train(learner, found, data, steps=last, callbacks=watching, **options)
 
         with self._keeping():
@@ -137,10 +136,6 @@ class Agent(Learnable):
             except NonFiniteError as error:
                 self._run = error.run
                 raise
-
-    def _as_asked(self, found: Run, asked: Run) -> Run:
-        """Return the run of a checkpoint with the length of the run that is asked for."""
-        return found
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
