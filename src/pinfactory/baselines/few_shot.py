@@ -220,7 +220,7 @@ class FewShotBaseline(TrainedOnTasks):
         def calibrate(features: Any) -> Any:
             if not isinstance(features, FourBlocks) or self.transductive:
                 return features
-            return eqx.filter_jit(FourBlocks.calibrated)(features, jax.device_put(images))
+            return _calibrated(features, jax.device_put(images))
 
         return eqx.tree_at(lambda s: s.model, state, _with_features(state.model, calibrate))
 
@@ -287,6 +287,9 @@ def _continued(state: State, previous: State) -> State:
             "a warm start must have images, classes and a network of the same shapes as before."
         )
     return eqx.tree_at(lambda s: s.model, state, model)
+
+
+_calibrated = compiled_fully(FourBlocks.calibrated)
 
 
 @compiled_fully
