@@ -9,7 +9,8 @@ import pytest
 
 from pinfactory import SpecialistClassifier, SpecialistRegressor
 from pinfactory.estimators import chunked, drawn
-from pinfactory.estimators.chunked import LocalChunks
+from pinfactory.estimators.chunked import LocalChunks, with_targets
+from pinfactory.persistence import MismatchError
 
 pytest.importorskip("pyarrow", reason="pip install 'pinfactory[large]'")
 pytest.importorskip("dask", reason="pip install 'pinfactory[large]'")
@@ -246,6 +247,29 @@ def test_a_fit_goes_on_from_a_checkpoint_in_the_middle_of_the_rows(frame, small,
             committee.fit(*source, checkpoint=tmp_path / "state")
     rows = frame.drop(columns="y")
     np.testing.assert_array_equal(committee.predict(rows), known.predict(rows))
+
+
+@pytest.mark.parametrize("column", ["c", "y"])
+def test_a_checkpoint_of_other_rows_is_refused_even_if_the_sample_is_the_same(
+    column, frame, small, tmp_path
+):
+    source = parquet(frame, tmp_path)
+
+    def fail(progress):
+        if progress.step > SETTINGS["max_iter"] + 40:
+            raise Failure
+
+    with pytest.raises(Failure):
+        SpecialistRegressor(**SETTINGS).fit(*source, callbacks=fail, checkpoint=tmp_path / "state")
+    sample = drawn.draw(with_targets(*source), classify=False).rows.X["a"]
+    for row in np.flatnonzero(~frame["a"].isin(sample)):
+        other = frame.copy()
+        other.loc[row, column] += 1e-3
+        changed = parquet(other, tmp_path)
+        if drawn.draw(with_targets(*changed), classify=False).rows.X["a"].equals(sample):
+            break
+    with pytest.raises(MismatchError, match="it belongs to all_rows"):
+        SpecialistRegressor(**SETTINGS).fit(*changed, checkpoint=tmp_path / "state")
 
 
 def test_ctrl_c_keeps_what_was_learned(frame, small, tmp_path):
