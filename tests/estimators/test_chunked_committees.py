@@ -261,6 +261,7 @@ def test_a_checkpoint_of_other_rows_is_refused_even_if_the_sample_is_the_same(
 
     with pytest.raises(Failure):
         SpecialistRegressor(**SETTINGS).fit(*source, callbacks=fail, checkpoint=tmp_path / "state")
+
     def sampled(source):
         return drawn.draw(with_targets(*source), classify=False).rows.X["a"].to_numpy()
 
