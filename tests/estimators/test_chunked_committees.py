@@ -301,6 +301,12 @@ def test_targets_that_files_do_not_have_are_refused(y, message, frame, tmp_path)
         SpecialistRegressor(2).fit(parquet(frame, tmp_path)[0], y)
 
 
+def test_labels_of_a_mapped_array_may_be_a_list_of_text(table, mapped_always, tmp_path):
+    labels = np.where(table[1] > 0.7, "high", "low").tolist()
+    parts = with_targets(*mapped(table[0], labels, tmp_path)).read()
+    assert np.concatenate([part.y for part in parts]).tolist() == labels
+
+
 def test_what_chunks_do_not_offer_is_refused(table, frame, mapped_always, tmp_path):
     x, y = table
     with pytest.raises(ValueError, match="`sample_weight` must be None"):
