@@ -1,9 +1,11 @@
+import itertools
 import json
 import os
 import resource
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import equinox as eqx
@@ -109,7 +111,7 @@ def test_no_row_of_a_log_is_lost_when_a_resumed_run_is_killed_at_once(tmp_path):
         check=False,
     )
     assert child.returncode == -signal.SIGKILL
-    assert path.read_bytes() == before
+    assert path.read_bytes().startswith(before)
     count(JsonLines(path), run=half)
     assert [row["step"] for row in rows(path)] == [2, 4, 6]
 
@@ -167,6 +169,23 @@ def test_points_of_a_run_that_is_killed_are_there_once_after_it_was_resumed(tmp_
     assert steps() == [2, 4]
     count(TensorBoard(tmp_path), run=count(steps=2))
     assert steps() == [2, 4, 6]
+
+
+def test_a_phase_that_had_ended_leaves_the_rows_of_the_next(tmp_path, monkeypatch):
+    event_accumulator = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator"
+    )
+    # TensorBoard reads files in the order of the seconds in their names.
+    monkeypatch.setattr(time, "time", itertools.count(10**9).__next__)
+    path = tmp_path / "run.jsonl"
+    first = count(JsonLines(path), TensorBoard(tmp_path), steps=2)
+    killed = count(JsonLines(path), TensorBoard(tmp_path), run=first, steps=6)
+    # The same command: nothing is left to do of the first phase, and the second goes on.
+    for run, steps in ((first, 2), (killed, 8)):
+        count(JsonLines(path), TensorBoard(tmp_path), run=run, steps=steps)
+    assert [row["step"] for row in rows(path)] == [2, 4, 6, 8]
+    events = event_accumulator.EventAccumulator(str(tmp_path / "replica_0")).Reload()
+    assert [event.step for event in events.Scalars("value")] == [2, 4, 6, 8]
 
 
 def test_another_run_keeps_the_log_that_is_there(tmp_path):

@@ -70,28 +70,38 @@ class JsonLines(Callback):
     A resumed run goes on with its log, less the rows after the step at which it resumes. The file
     is cut and appended to, never written anew, so that no row is lost whenever the process ends.
     A run that begins where there is a log keeps the other as `NAME.1.jsonl`, `NAME.2.jsonl`, ….
+    Nothing of this happens before there is a row to write: a phase of a training that had ended
+    leaves the rows of the next phase.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self._file: IO[bytes] | None = None
 
     def start(self, run: Run, total: int) -> None:
+        self._begin, self._file = int(run.step), None
+
+    def _open(self) -> IO[bytes]:
+        """Return the file without the rows after the step at which the run begins."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        if int(run.step) == 0 and self._length_until(math.inf):
+        if not self._begin and self._length_until(math.inf):
             self._set_aside()
-        length = self._length_until(int(run.step))
-        self._file: IO[bytes] = self.path.open("ab")
-        self._file.truncate(length)
+        length = self._length_until(self._begin)
+        file: IO[bytes] = self.path.open("ab")
+        file.truncate(length)
+        return file
 
     def chunk(self, progress: Progress, run: Run) -> None:
         row: dict[str, Any] = {"step": progress.step, "seconds": progress.seconds}
         for name, values in scalars(progress):
             row[name] = [float(v) if math.isfinite(v) else None for v in values]
+        self._file = self._file or self._open()
         self._file.write(json.dumps(row).encode() + b"\n")
         self._file.flush()
 
     def finish(self) -> None:
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
 
     def _set_aside(self) -> None:
         """Give the log of another run another name."""
@@ -142,11 +152,13 @@ class TensorBoard(Callback):
         n_replicas = len(run.key)
         names = [""] if n_replicas == 1 else [f"replica_{i}" for i in range(n_replicas)]
         self._writers = [self._writer(str(self.directory / name)) for name in names]
-        if int(run.step):
-            begins = self._session(status=self._session.START)
-            self._write(int(run.step) + 1, [{"session_log": begins}] * n_replicas)
+        self._begin = int(run.step)
 
     def chunk(self, progress: Progress, run: Run) -> None:
+        if self._begin:
+            begins = self._session(status=self._session.START)
+            self._write(self._begin + 1, [{"session_log": begins}] * len(self._writers))
+            self._begin = 0
         named = list(scalars(progress))
         summaries = [
             self._summary(
