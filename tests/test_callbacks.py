@@ -167,6 +167,7 @@ def test_points_of_a_run_that_is_killed_are_there_once_after_it_was_resumed(tmp_
         return [event.step for event in events.Reload().Scalars("value")]
 
     assert steps() == [2, 4]
+    time.sleep(1.0)  # TensorBoard reads files in the order of the seconds in their names
     count(TensorBoard(tmp_path), run=count(steps=2))
     assert steps() == [2, 4, 6]
 
@@ -175,7 +176,7 @@ def test_a_phase_that_had_ended_leaves_the_rows_of_the_next(tmp_path, monkeypatc
     event_accumulator = pytest.importorskip(
         "tensorboard.backend.event_processing.event_accumulator"
     )
-    # TensorBoard reads files in the order of the seconds in their names.
+    # The seconds in the names of files.
     monkeypatch.setattr(time, "time", itertools.count(10**9).__next__)
     path = tmp_path / "run.jsonl"
     first = count(JsonLines(path), TensorBoard(tmp_path), steps=2)
