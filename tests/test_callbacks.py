@@ -1,9 +1,11 @@
+import itertools
 import json
 import os
 import resource
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import equinox as eqx
@@ -12,7 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pinfactory.callbacks import Checkpoint, JsonLines, ProgressBar, TensorBoard, fingerprint
+from pinfactory.callbacks import (
+    Checkpoint,
+    JsonLines,
+    ProgressBar,
+    TensorBoard,
+    fingerprint,
+)
 from pinfactory.core.batches import Epochs
 from pinfactory.core.constraints import Budget, Constraints, Priors, Scheduled, UtilityScale
 from pinfactory.core.families import Categorical
@@ -35,6 +43,12 @@ def counting(keep_best=False):
 def count(*callbacks, run=None, steps=6):
     run = counting() if run is None else run
     return train(Count(), run, jnp.asarray(1.0), steps=steps, chunk=2, callbacks=callbacks).run
+
+
+class KilledAtFour(Callback):
+    def chunk(self, progress, run):
+        if progress.step == 4:
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def rows(path):
@@ -97,7 +111,7 @@ def test_no_row_of_a_log_is_lost_when_a_resumed_run_is_killed_at_once(tmp_path):
         check=False,
     )
     assert child.returncode == -signal.SIGKILL
-    assert path.read_bytes() == before
+    assert path.read_bytes().startswith(before)
     count(JsonLines(path), run=half)
     assert [row["step"] for row in rows(path)] == [2, 4, 6]
 
@@ -129,6 +143,61 @@ def test_tensorboard_reads_the_event_files(tmp_path):
         assert set(events.Tags()["scalars"]) == {"value", "parts/0", "parts/1"}
         logged = [(event.step, event.value) for event in events.Scalars("value")]
         assert logged == [(2, start + 0.5), (4, start + 2.5), (6, start + 4.5)]
+
+
+def test_points_of_a_run_that_is_killed_are_there_once_after_it_was_resumed(tmp_path):
+    event_accumulator = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator"
+    )
+    child = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys, test_callbacks as t; "
+            "t.count(t.TensorBoard(sys.argv[1]), t.KilledAtFour())",
+            str(tmp_path),
+        ],
+        cwd=Path(__file__).parent,
+        check=False,
+    )
+    assert child.returncode == -signal.SIGKILL
+
+    def steps():
+        events = event_accumulator.EventAccumulator(str(tmp_path / "replica_0"))
+        return [event.step for event in events.Reload().Scalars("value")]
+
+    assert steps() == [2, 4]
+    time.sleep(1.0)  # TensorBoard reads files in the order of the seconds in their names
+    count(TensorBoard(tmp_path), run=count(steps=2))
+    assert steps() == [2, 4, 6]
+
+
+def test_a_phase_that_had_ended_leaves_the_rows_of_the_next(tmp_path, monkeypatch):
+    event_accumulator = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator"
+    )
+    # The seconds in the names of files.
+    monkeypatch.setattr(time, "time", itertools.count(10**9).__next__)
+    path = tmp_path / "run.jsonl"
+    first = count(JsonLines(path), TensorBoard(tmp_path), steps=2)
+    killed = count(JsonLines(path), TensorBoard(tmp_path), run=first, steps=6)
+    # The same command: nothing is left to do of the first phase, and the second goes on.
+    for run, steps in ((first, 2), (killed, 8)):
+        count(JsonLines(path), TensorBoard(tmp_path), run=run, steps=steps)
+    assert [row["step"] for row in rows(path)] == [2, 4, 6, 8]
+    events = event_accumulator.EventAccumulator(str(tmp_path / "replica_0")).Reload()
+    assert [event.step for event in events.Scalars("value")] == [2, 4, 6, 8]
+
+
+def test_another_run_keeps_the_log_that_is_there(tmp_path):
+    path = tmp_path / "run.jsonl"
+    count(JsonLines(path), steps=4)
+    first = path.read_bytes()
+    for steps in (2, 6):
+        count(JsonLines(path), steps=steps)
+    assert [row["step"] for row in rows(path)] == [2, 4, 6]
+    assert (tmp_path / "run.1.jsonl").read_bytes() == first
+    assert [row["step"] for row in rows(tmp_path / "run.2.jsonl")] == [2]
 
 
 def test_the_progress_bar_reaches_the_total_on_standard_error(capsys):

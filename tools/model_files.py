@@ -143,6 +143,30 @@ def _image_classifier() -> Any:
     return learner.fit(image_tasks())
 
 
+def _paper_mixture() -> Any:
+    from pinfactory.paper import GradientMixture
+
+    model = GradientMixture(2, selector_hidden=(4,), max_iter=20, random_state=0)
+    return model.fit(table()[0])
+
+
+def _paper_regressor() -> Any:
+    from pinfactory.meta.tasks import Sinusoids
+    from pinfactory.paper import TaskRegressor
+
+    learner = TaskRegressor(
+        2, expert_hidden=(4,), selector_hidden=(4,), max_iter=2, batch_size=2, random_state=0
+    )
+    return learner.fit(Sinusoids(shots=3, queries=3))
+
+
+def _paper_classifier() -> Any:
+    from pinfactory.paper import TaskClassifier
+
+    learner = TaskClassifier(2, selector_hidden=(4,), max_iter=2, batch_size=2, random_state=0)
+    return learner.fit(image_tasks())
+
+
 def _baseline(name: str) -> Kind:
     def fitted() -> Any:
         from pinfactory import baselines
@@ -166,6 +190,9 @@ MODELS: dict[str, Kind] = {
     "MatchingNetworks": _baseline("MatchingNetworks"),
     "PrototypicalNetworks": _baseline("PrototypicalNetworks"),
     "PreTraining": _baseline("PreTraining"),
+    "paper.GradientMixture": Kind(_paper_mixture, lambda m: m.score_samples(table()[0])),
+    "paper.TaskRegressor": Kind(_paper_regressor, _meta_regressor_answer),
+    "paper.TaskClassifier": Kind(_paper_classifier, few_shot(28)),
 }
 
 

@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
-import numpy as np
 from jaxtyping import PyTree
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
@@ -23,7 +22,7 @@ from pinfactory.core.constraints import Priors, Resource, is_met
 from pinfactory.core.hierarchy import Decision
 from pinfactory.core.information import Information
 from pinfactory.core.training import Callback, Run, Steps, Trained, TrainingInterrupted, train
-from pinfactory.persistence import MismatchError, dotted_name, load, save_model, set_attributes
+from pinfactory.persistence import MismatchError, described, load, save_model, set_attributes
 
 Documented = TypeVar("Documented")
 
@@ -92,9 +91,26 @@ class Learnable(BaseEstimator):
 
         After Ctrl-C what was learned until then is kept, and the interrupt goes on to the caller.
         """
-        with all_or_nothing(self), library_settings():
+        with self._keeping(), all_or_nothing(self), library_settings():
             yield
-        self._pass_on_interrupt()
+
+    @contextmanager
+    def _keeping(self) -> Iterator[None]:
+        """Let `_watched` return what was learned before Ctrl-C, and raise the interrupt after it.
+
+        Outside of this a training has no learner to keep what it learned, as in a curve.
+        """
+        self._keeps = True
+        try:
+            yield
+        finally:
+            del self._keeps
+        stop = self.__dict__.pop("_stop", None)
+        if stop is not None:
+            warnings.warn(
+                f"{type(self).__name__}: {stop}; what was learned until then is kept.", stacklevel=6
+            )
+            raise stop
 
     def _warn_of_missed_budgets(self) -> None:
         """Warn of a budget in bits that was not met, and by how much."""
@@ -111,15 +127,6 @@ class Learnable(BaseEstimator):
                     f"were reached:{why} learning was too short.",
                     stacklevel=4,
                 )
-
-    def _pass_on_interrupt(self) -> None:
-        """Raise the interrupt that ended training, once what was learned until then is kept."""
-        stop = self.__dict__.pop("_stop", None)
-        if stop is not None:
-            warnings.warn(
-                f"{type(self).__name__}: {stop}; what was learned until then is kept.", stacklevel=5
-            )
-            raise stop
 
     def _train(
         self,
@@ -177,7 +184,7 @@ class Learnable(BaseEstimator):
             watching.append(Checkpoint(checkpoint, every, identity=identity))
         try:
             if checkpoint is not None and checkpoint.exists():
-                resumed = Checkpoint.resume(checkpoint, run, identity)
+                resumed = self._as_asked(Checkpoint.resume(checkpoint, run, identity), run)
                 if steps is not None and int(resumed.step) > steps:
                     raise MismatchError(
                         f"{checkpoint} must be a checkpoint of this run: it has taken "
@@ -187,15 +194,19 @@ class Learnable(BaseEstimator):
                 return training(resumed, watching)
             return training(run, watching)
         except TrainingInterrupted as stop:
-            if int(stop.trained.run.step) == int(run.step):
+            if not hasattr(self, "_keeps") or int(stop.trained.run.step) == int(run.step):
                 raise
             self._stop = stop
             return stop.trained
 
+    def _as_asked(self, found: Run, asked: Run) -> Run:
+        """Return the run of a checkpoint with the schedules of the run that is asked for."""
+        return found
+
     def _identity(self) -> dict[str, Any]:
         """Return what has to be the same for a training to go on from a checkpoint."""
         settings = self.get_params(deep=False).items()
-        kept = {name: _shown(value) for name, value in settings if name not in self._may_differ}
+        kept = {name: described(value) for name, value in settings if name not in self._may_differ}
         return {"learner": type(self).__name__} | kept
 
     # ---------------------------------------------------------------------------------- files
@@ -257,13 +268,6 @@ def all_or_nothing(changed: Any) -> Iterator[None]:
         changed.__dict__.clear()
         changed.__dict__.update(before)
         raise
-
-
-def _shown(value: Any) -> str:
-    """Return a setting as text that is the same in every process."""
-    if isinstance(value, np.random.RandomState):
-        return f"RandomState {fingerprint(repr(value.get_state(legacy=False)))}"
-    return dotted_name(value) if callable(value) else repr(value)
 
 
 def warm_identity(model: PyTree) -> dict[str, str]:

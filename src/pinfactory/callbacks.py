@@ -1,10 +1,10 @@
 """Callbacks of training: progress bar, logs, checkpoints."""
 
-import hashlib
+import itertools
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,7 +20,14 @@ from pinfactory.core.training import (
     Run,
     as_callbacks,
 )
-from pinfactory.persistence import MismatchError, load_tree, read_manifest, save_tree, to_json
+from pinfactory.persistence import (
+    MismatchError,
+    fingerprint,
+    load_tree,
+    read_manifest,
+    save_tree,
+    to_json,
+)
 
 
 def scalars(progress: Progress) -> Iterator[tuple[str, np.ndarray]]:
@@ -62,28 +69,47 @@ class JsonLines(Callback):
 
     A resumed run goes on with its log, less the rows after the step at which it resumes. The file
     is cut and appended to, never written anew, so that no row is lost whenever the process ends.
+    A run that begins where there is a log keeps the other as `NAME.1.jsonl`, `NAME.2.jsonl`, ….
+    Nothing of this happens before there is a row to write: a phase of a training that had ended
+    leaves the rows of the next phase.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self._file: IO[bytes] | None = None
 
     def start(self, run: Run, total: int) -> None:
+        self._begin, self._file = int(run.step), None
+
+    def _open(self) -> IO[bytes]:
+        """Return the file without the rows after the step at which the run begins."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        length = self._length_until(int(run.step))
-        self._file: IO[bytes] = self.path.open("ab")
-        self._file.truncate(length)
+        if not self._begin and self._length_until(math.inf):
+            self._set_aside()
+        length = self._length_until(self._begin)
+        file: IO[bytes] = self.path.open("ab")
+        file.truncate(length)
+        return file
 
     def chunk(self, progress: Progress, run: Run) -> None:
         row: dict[str, Any] = {"step": progress.step, "seconds": progress.seconds}
         for name, values in scalars(progress):
             row[name] = [float(v) if math.isfinite(v) else None for v in values]
+        self._file = self._file or self._open()
         self._file.write(json.dumps(row).encode() + b"\n")
         self._file.flush()
 
     def finish(self) -> None:
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
 
-    def _length_until(self, step: int) -> int:
+    def _set_aside(self) -> None:
+        """Give the log of another run another name."""
+        names = (f"{self.path.stem}.{n}{self.path.suffix}" for n in itertools.count(1))
+        free = (path for path in map(self.path.with_name, names) if not path.exists())
+        self.path.rename(next(free))
+
+    def _length_until(self, step: float | int) -> int:
         """Return how many bytes of the file are whole rows up to a step."""
         length = 0
         if self.path.exists():
@@ -94,7 +120,7 @@ class JsonLines(Callback):
         return length
 
 
-def _is_row_until(line: bytes, step: int) -> bool:
+def _is_row_until(line: bytes, step: float | int) -> bool:
     try:
         # The last line of a run that was killed may be incomplete.
         return line.endswith(b"\n") and json.loads(line)["step"] <= step
@@ -103,11 +129,15 @@ def _is_row_until(line: bytes, step: int) -> bool:
 
 
 class TensorBoard(Callback):
-    """TensorBoard event files, one run directory for each replica."""
+    """TensorBoard event files, one run directory for each replica.
+
+    They are on the disk after every chunk. TensorBoard leaves out what an earlier process has
+    written of steps after the one at which a run resumes.
+    """
 
     def __init__(self, directory: str | Path) -> None:
         try:
-            from tensorboard.compat.proto.event_pb2 import Event
+            from tensorboard.compat.proto.event_pb2 import Event, SessionLog
             from tensorboard.compat.proto.summary_pb2 import Summary
             from tensorboard.summary.writer.event_file_writer import EventFileWriter
         except ImportError as error:
@@ -116,24 +146,37 @@ class TensorBoard(Callback):
             ) from error
         self.directory = Path(directory)
         self._event, self._summary, self._writer = Event, Summary, EventFileWriter
+        self._session = SessionLog
 
     def start(self, run: Run, total: int) -> None:
         n_replicas = len(run.key)
         names = [""] if n_replicas == 1 else [f"replica_{i}" for i in range(n_replicas)]
         self._writers = [self._writer(str(self.directory / name)) for name in names]
+        self._begin = int(run.step)
 
     def chunk(self, progress: Progress, run: Run) -> None:
+        if self._begin:
+            begins = self._session(status=self._session.START)
+            self._write(self._begin + 1, [{"session_log": begins}] * len(self._writers))
+            self._begin = 0
         named = list(scalars(progress))
-        for replica, writer in enumerate(self._writers):
-            summary = self._summary(
+        summaries = [
+            self._summary(
                 value=[
                     self._summary.Value(tag=name, simple_value=float(values[replica]))
                     for name, values in named
                     if not math.isnan(values[replica])  # missing, such as returns of no episode
                 ]
             )
-            event = self._event(wall_time=time.time(), step=progress.step, summary=summary)
-            writer.add_event(event)
+            for replica in range(len(self._writers))
+        ]
+        self._write(progress.step, [{"summary": summary} for summary in summaries])
+
+    def _write(self, step: int, contents: Sequence[Mapping[str, Any]]) -> None:
+        """Write an event of every replica."""
+        for writer, content in zip(self._writers, contents, strict=True):
+            writer.add_event(self._event(wall_time=time.time(), step=step, **content))
+            writer.flush()  # before a checkpoint goes beyond it
 
     def finish(self) -> None:
         for writer in self._writers:
@@ -203,17 +246,6 @@ class Checkpoint(Callback):
         if identity is not None:
             _check_identity(path, read_manifest(path).meta.get("identity"), identity)
         return load_tree(path, like, kind=cls.KIND)
-
-
-def fingerprint(*arrays: Any) -> str:
-    """Return 16 hexadecimal digits that tell arrays of other values, shapes or types apart."""
-    digest = hashlib.sha256()
-    for array in map(np.asarray, arrays):
-        digest.update(repr((array.dtype.str, array.shape)).encode())
-        # What objects hold is known by what they say they are.
-        plain = array.astype(str) if array.dtype.hasobject else array
-        digest.update(np.ascontiguousarray(plain).tobytes())
-    return digest.hexdigest()[:16]
 
 
 def _check_identity(path: str | Path, stored: Any, mine: Mapping[str, Any]) -> None:

@@ -192,6 +192,9 @@ def test_training_goes_on_from_its_checkpoint(tasks: Bars, tmp_path: Any) -> Non
     resumed = PrototypicalNetworks(**settings).fit(tasks, checkpoint=file)
     assert [progress.step for progress in resumed.history_] == [150]
     assert eqx.tree_equal(resumed.model_, PrototypicalNetworks(**settings).fit(tasks).model_)
+    more = PrototypicalNetworks(**settings | {"max_iter": 200}).fit(tasks, checkpoint=file)
+    assert not eqx.tree_equal(more.model_, resumed.model_)
+    assert float(more.state_.learning_rate.steps) == 200
     brighter = Bars(1.1 * np.asarray(tasks.x), bar_labels(), ways=2, shots=2, queries=3)
     with pytest.raises(MismatchError, match=r"belongs to tasks \S+, but this run has tasks"):
         PrototypicalNetworks(**settings).fit(brighter, checkpoint=file)

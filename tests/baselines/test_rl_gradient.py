@@ -60,8 +60,8 @@ def test_training_is_watched_as_that_of_an_agent() -> None:
     assert steps == [1, 2]
     assert [progress.step for progress in learner.history_] == [1, 2, 3, 4, 5]
     assert learner.num_timesteps == 5 * 2 * 4 * 8
-    again = ProMP(point_tasks(), n_tasks=4, n_steps=8, hidden=(8,), seed=3).learn(5)
-    np.testing.assert_array_equal(
-        learner.evaluate(n_tasks=4).returns, again.evaluate(n_tasks=4).returns
-    )
+    with jax.enable_x64(True), jax.numpy_rank_promotion("raise"):  # settings of the process
+        again = ProMP(point_tasks(), n_tasks=4, n_steps=8, hidden=(8,), seed=3).learn(5)
+        returns = again.evaluate(n_tasks=4).returns
+    np.testing.assert_array_equal(learner.evaluate(n_tasks=4).returns, returns)
     assert repr(learner).endswith("hidden=(8,), n_steps=8, n_tasks=4, seed=3)")

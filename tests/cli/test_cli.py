@@ -1,3 +1,4 @@
+import io
 import json
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import numpy as np
 import pandas
 import pytest
 
+from pinfactory import cli
 from pinfactory.cli import COMMANDS, main
 from pinfactory.experiments import Listing, Outcome
 
@@ -121,6 +123,20 @@ def test_ctrl_c_says_how_to_go_on(toys, tmp_path, capsys, monkeypatch):
     (tmp_path / "table.csv").write_text("x,y\n" + "1,2.5\n2,3.5\n3,1.5\n" * 9)
     assert main(["fit", str(tmp_path / "table.csv"), "--target", "y"]) == 130
     assert capsys.readouterr().err.endswith("pinfactory: interrupted\n")
+
+
+def test_where_only_ascii_can_be_printed_signs_are_replaced(monkeypatch):
+    def squares() -> int:
+        """Print."""
+        print("I(X;M) ≤ 2 at β₁")
+        return 0
+
+    output = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", output)
+    monkeypatch.setattr(cli, "COMMANDS", {"squares": squares, "other": squares})
+    assert main(["squares"]) == 0
+    output.flush()
+    assert output.buffer.getvalue().decode() == "I(X;M) ? 2 at ??\n"
 
 
 def test_without_the_report_packages_there_are_results_and_a_hint(

@@ -98,14 +98,19 @@ def test_every_compiled_function_of_the_library_is_bounded():
     """JAX keeps the programs of one that is not for ever, one for each shape of its arguments."""
     package = Path(pinfactory.__file__).parent
     decorator = re.compile(r"^(.*)\n *@(?:jax\.jit|eqx\.filter_jit)$", re.MULTILINE)
-    found = [
-        (str(path.relative_to(package)), before.strip())
+    call = re.compile(r"(\S*)\b(?:jax\.jit|eqx\.filter_jit)\(")
+    files = {
+        str(path.relative_to(package)): path.read_text(encoding="utf-8")
         for path in package.rglob("*.py")
         if path.relative_to(package).parts[0] != "experiments"  # whose processes end
-        for before in decorator.findall(path.read_text(encoding="utf-8"))
-    ]
+    }
+    del files["core/compiling.py"]
+    found = [(file, b.strip()) for file, text in files.items() for b in decorator.findall(text)]
     assert len(found) > 5  # most are compiled by `compiled` or `compiled_fully`
-    assert [path for path, before in found if before != "@bounded"] == []
+    assert [file for file, before in found if before != "@bounded"] == []
+    called = {file for file, text in files.items() for b in call.findall(text) if b != "bounded("}
+    # Of a key and a number; and one program for each function of a sweep.
+    assert called == {"core/hierarchy.py", "sweep/replicas.py"}
 
 
 def test_a_process_forked_after_a_fit_gets_an_error_instead_of_waiting_for_ever():

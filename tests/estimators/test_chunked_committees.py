@@ -9,7 +9,8 @@ import pytest
 
 from pinfactory import SpecialistClassifier, SpecialistRegressor
 from pinfactory.estimators import chunked, drawn
-from pinfactory.estimators.chunked import LocalChunks
+from pinfactory.estimators.chunked import LocalChunks, with_targets
+from pinfactory.persistence import MismatchError
 
 pytest.importorskip("pyarrow", reason="pip install 'pinfactory[large]'")
 pytest.importorskip("dask", reason="pip install 'pinfactory[large]'")
@@ -248,6 +249,33 @@ def test_a_fit_goes_on_from_a_checkpoint_in_the_middle_of_the_rows(frame, small,
     np.testing.assert_array_equal(committee.predict(rows), known.predict(rows))
 
 
+@pytest.mark.parametrize("column", ["c", "y"])
+def test_a_checkpoint_of_other_rows_is_refused_even_if_the_sample_is_the_same(
+    column, frame, small, tmp_path
+):
+    source = parquet(frame, tmp_path)
+
+    def fail(progress):
+        if progress.step > SETTINGS["max_iter"] + 40:
+            raise Failure
+
+    with pytest.raises(Failure):
+        SpecialistRegressor(**SETTINGS).fit(*source, callbacks=fail, checkpoint=tmp_path / "state")
+
+    def sampled(source):
+        return drawn.draw(with_targets(*source), classify=False).rows.X["a"].to_numpy()
+
+    sample = sampled(source)
+    for row in np.flatnonzero(~frame["a"].isin(sample)):
+        other = frame.copy()
+        other.loc[row, column] += 1e-3
+        changed = parquet(other, tmp_path)
+        if np.array_equal(sampled(changed), sample):
+            break
+    with pytest.raises(MismatchError, match="it belongs to all_rows"):
+        SpecialistRegressor(**SETTINGS).fit(*changed, checkpoint=tmp_path / "state")
+
+
 def test_ctrl_c_keeps_what_was_learned(frame, small, tmp_path):
     def stop(progress):
         if progress.step > SETTINGS["max_iter"]:
@@ -271,6 +299,12 @@ def test_ctrl_c_keeps_what_was_learned(frame, small, tmp_path):
 def test_targets_that_files_do_not_have_are_refused(y, message, frame, tmp_path):
     with pytest.raises(ValueError, match=message):
         SpecialistRegressor(2).fit(parquet(frame, tmp_path)[0], y)
+
+
+def test_labels_of_a_mapped_array_may_be_a_list_of_text(table, mapped_always, tmp_path):
+    labels = np.where(table[1] > 0.7, "high", "low").tolist()
+    parts = with_targets(*mapped(table[0], labels, tmp_path)).read()
+    assert np.concatenate([part.y for part in parts]).tolist() == labels
 
 
 def test_what_chunks_do_not_offer_is_refused(table, frame, mapped_always, tmp_path):

@@ -8,6 +8,7 @@ from sklearn.datasets import make_circles
 from sklearn.model_selection import train_test_split
 
 from pinfactory import SpecialistClassifier, SpecialistRegressor, rate_utility_curve
+from pinfactory.core.batches import Epochs
 from pinfactory.estimators import curve as curves
 from pinfactory.sweep import SweepError
 
@@ -139,3 +140,21 @@ def test_blocks_hold_every_training_and_have_one_size_and_one_first(sizes):
 def test_an_empty_grid_is_refused():
     with pytest.raises(ValueError, match="must hold at least one value each"):
         rate_utility_curve(SpecialistClassifier(), *CIRCLES, beta_selector=[])
+
+
+def test_ctrl_c_ends_a_curve_and_nothing_unfinished_is_kept(monkeypatch, tmp_path):
+    def press(self, seeds, done, chunk, *, choose=Epochs.__call__):
+        if done:
+            raise KeyboardInterrupt
+        return choose(self, seeds, done, chunk)
+
+    monkeypatch.setattr(Epochs, "__call__", press)
+    with pytest.raises(KeyboardInterrupt):
+        rate_utility_curve(SpecialistClassifier(**QUICK), *CIRCLES, **GRID, store=tmp_path)
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_a_process_may_have_settings_of_its_own(curve):
+    with jax.enable_x64(True):
+        other = rate_utility_curve(SpecialistClassifier(**QUICK), *CIRCLES, **GRID)
+    np.testing.assert_array_equal(other.expected_utility, curve.expected_utility)

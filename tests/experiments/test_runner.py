@@ -92,13 +92,17 @@ def test_what_is_damaged_or_foreign_is_computed_again_and_nothing_else(notes, tm
         1: lambda content: b"[]",
         2: lambda content: content.replace(b'"square": 4.0', b'"square": 5.0'),
         3: lambda content: first.read_bytes(),
+        4: lambda content: content.replace(b'"square": 16.0', b'"square": "\\ud800"'),
     }.items():
         path = piece_file(tmp_path, i)
         path.write_bytes(damage(path.read_bytes()))
     (tmp_path / "squares" / "result.json").write_text("{}")
     (outcome,) = go(tmp_path, scale="paper", scheduler=threads)
-    assert computed(notes) == [0, 1, 2, 3]
+    assert computed(notes) == [0, 1, 2, 3, 4]
     assert outcome.measures[0].ours == 6.0
+    piece_file(tmp_path, 0).write_text("[" * 100_000)
+    go(tmp_path, scale="paper", scheduler=threads)
+    assert computed(notes) == [0]
     assert read_result(tmp_path / "squares" / "result.json")["scale"] == "paper"
 
 

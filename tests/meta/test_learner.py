@@ -1,4 +1,5 @@
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -177,6 +178,19 @@ class TestRegressor:
         whole = clone(regressor).fit(CURVES, checkpoint=file)
         assert whole.n_iter_ == 500
         assert whole.evaluate(CURVES, 250).mean == regressor.evaluate(CURVES, 250).mean
+
+    def test_a_finished_training_learns_on_if_more_steps_are_asked_for(self, tmp_path):
+        settings = SMALL | {"max_iter": 20}
+        short = MetaSpecialistRegressor(2, **settings).fit(CURVES, checkpoint=tmp_path / "run.pin")
+        settings["max_iter"] = 40
+        longer = MetaSpecialistRegressor(2, **settings).fit(CURVES, checkpoint=tmp_path / "run.pin")
+        assert longer.n_iter_ == 40
+        # Rates fall to zero at the end that is asked for, not at the earlier one.
+        rate = longer.state_.learning_rate
+        first, middle, last = (float(rate(jnp.asarray(step))) for step in (0, 20, 40))
+        assert (middle, last) == (pytest.approx(first / 2), 0.0)
+        before, after = (each.responsibilities(*_supports(20)) for each in (short, longer))
+        assert not np.array_equal(before, after)
 
     def test_a_refit_that_fails_or_is_interrupted_at_once_changes_nothing(self, digits):
         class Break(Callback):

@@ -158,6 +158,12 @@ def test_one_expert_finds_the_gaussian_of_the_data(tmp_path):
     np.testing.assert_array_equal(again.score_samples(X), learner.score_samples(X))
 
 
+def test_a_budget_that_is_missed_is_told():
+    X = four_gaussians(200, 0)
+    with pytest.warns(UserWarning, match=r"`selector_bits` is 1\.5, but"):
+        paper.GradientMixture(4, selector_bits=1.5, max_iter=2, random_state=0).fit(X)
+
+
 def test_bad_settings_are_refused():
     with pytest.raises(ValueError, match="`df` must be a number above 1"):
         paper.mixture(2, df=1.0).fit(four_gaussians(20, 0))

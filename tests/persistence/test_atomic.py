@@ -81,6 +81,27 @@ def test_a_file_that_is_replaced_keeps_its_permissions(path):
     assert stat.S_IMODE(path.stat().st_mode) == 0o604
 
 
+def test_a_private_file_is_private_while_it_is_replaced(path):
+    save_tree(path, TREE, kind="test")
+    path.chmod(0o600)
+    with _atomic.atomic_write(path) as stream:
+        stream.write(b"secret")
+        stream.flush()
+        (temporary,) = set(path.parent.iterdir()) - {path}
+        assert stat.S_IMODE(temporary.stat().st_mode) == 0o600
+
+
+def test_a_pipe_or_a_folder_is_not_replaced(tmp_path):
+    pipe, folder = tmp_path / "pipe", tmp_path / "folder"
+    os.mkfifo(pipe)
+    folder.mkdir()
+    for path in (pipe, folder):
+        with pytest.raises(FileExistsError, match=path.name):
+            save_tree(path, TREE, kind="test")
+    assert sorted(tmp_path.iterdir()) == [folder, pipe]
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
 def test_a_link_is_followed_not_replaced(tmp_path):
     target, link = tmp_path / "step-10.pin", tmp_path / "latest.pin"
     link.symlink_to(target)

@@ -3,6 +3,7 @@
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from importlib import import_module
 
 import pytest
@@ -30,6 +31,7 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
     "--no-first-run",
+    "--window-size=1300,1600",  # a click has to be within as much of a frame
 )
 
 
@@ -54,12 +56,46 @@ def browser(page, tmp_path_factory):
     try:
         driver.get_log("performance")  # what the empty tab has loaded
         driver.get(page.as_uri())
+        driver.switch_to.frame(driver.find_element(By.CSS_SELECTOR, "iframe.explore"))
         WebDriverWait(driver, 60).until(
             lambda d: d.find_elements(By.CSS_SELECTOR, "#explorer-plane .ring")
         )
         yield driver
     finally:
         driver.quit()
+
+
+@contextmanager
+def whole_page(browser):
+    """Look at the page in place of the frame with the explorer."""
+    browser.switch_to.default_content()
+    try:
+        yield
+    finally:
+        browser.switch_to.frame(browser.find_element(By.CSS_SELECTOR, "iframe.explore"))
+
+
+def scroll_to_frame(browser, within):
+    """Show what is so many pixels below the upper end of the frame."""
+    with whole_page(browser):
+        browser.execute_script(
+            """const top = document.querySelector("iframe.explore").getBoundingClientRect().top;
+            scrollBy({top: top + arguments[0] - innerHeight / 2, behavior: "instant"});""",
+            within,
+        )
+
+
+def test_a_script_of_the_folder_reaches_nothing_of_the_page_and_all_of_it_is_seen(browser):
+    reach = "try { return parent.document.title; } catch (error) { return error.name; }"
+    assert browser.execute_script(reach) == "SecurityError"
+
+    def is_seen(browser):
+        scroll_to_frame(browser, 0)  # a frame that nobody sees is not drawn
+        needed = browser.execute_script("return document.documentElement.offsetHeight;")
+        with whole_page(browser):
+            return browser.find_element(By.CSS_SELECTOR, "iframe.explore").size["height"] == needed
+
+    WebDriverWait(browser, 60).until(is_seen)
 
 
 def shown(browser):
@@ -138,6 +174,8 @@ def click_where_it_stays(browser, element):
         return [x, y, document.elementFromPoint(x, y) === arguments[0]];"""
 
     def stays(browser):
+        rectangle = "return arguments[0].getBoundingClientRect().y;"
+        scroll_to_frame(browser, browser.execute_script(rectangle, element))
         before = browser.execute_script(scroll, element)
         return before[2] and before == browser.execute_script(scroll, element)
 
@@ -157,15 +195,21 @@ def test_a_click_on_a_dot_shows_its_committee(browser):
 def test_nothing_sticks_out_to_the_side(browser, width):
     metrics = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    sizes = "return [document.documentElement.scrollWidth, innerWidth];"
+    inner, available = browser.execute_script(sizes)
+    with whole_page(browser):
+        outer, _ = browser.execute_script(sizes)
+    assert outer <= width
+    assert inner <= available < width
 
 
 def test_the_dark_scheme_changes_page_and_plots(browser):
     def look():
-        return browser.execute_script(
-            """return [getComputedStyle(document.body).backgroundColor,
-            getComputedStyle(document.querySelector("#explorer-plane text")).fill];"""
-        )
+        fill = "return getComputedStyle(document.querySelector('#explorer-plane text')).fill;"
+        with whole_page(browser):
+            color = "return getComputedStyle(document.body).backgroundColor;"
+            background = browser.execute_script(color)
+        return [background, browser.execute_script(fill)]
 
     def choose(scheme):
         features = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}

@@ -1,3 +1,4 @@
+import contextlib
 import json
 from pathlib import Path
 
@@ -283,6 +284,31 @@ def test_the_best_agent_is_kept(tmp_path: Path) -> None:
     best = SpecialistAgent.load(tmp_path / "best.pin")
     first = next(e for e in evaluation.history if e.mean == evaluation.best.mean)
     assert best.num_timesteps == first.timesteps
+
+
+def test_the_best_agent_is_kept_when_a_killed_run_is_resumed(tmp_path: Path) -> None:
+    def learned(name: str, *killed_at: int) -> EvalCallback:
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        for step in (*killed_at, None):
+
+            def kill(progress, step=step) -> None:
+                if progress.step == step:
+                    raise SystemExit
+
+            agent = small()
+            evaluation = EvalCallback(
+                agent, 128, n_eval_episodes=3, best_model_save_path=folder / "best.pin"
+            )
+            with contextlib.suppress(SystemExit):
+                agent.learn(512, [evaluation, kill], report_every=64, checkpoint=folder / "run.pin")
+        return evaluation
+
+    whole, broken = learned("whole"), learned("broken", 192, 384)
+    assert [record.timesteps for record in whole.history] == [128, 256, 384, 512]
+    assert (broken.history, broken.best) == (whole.history, whole.best)
+    best, kept = (SpecialistAgent.load(tmp_path / n / "best.pin") for n in ("whole", "broken"))
+    assert_same(kept, best)
 
 
 def test_training_stops_at_a_wanted_return() -> None:

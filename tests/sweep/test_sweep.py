@@ -21,6 +21,7 @@ from sklearn.model_selection import train_test_split
 
 from pinfactory import SpecialistClassifier
 from pinfactory.sweep import SweepError, sweep
+from pinfactory.sweep.store import compute
 from toys.swept import root, traced, trained
 
 TESTS = Path(__file__).parents[1]
@@ -266,6 +267,11 @@ def test_what_cannot_be_is_refused_before_anything_runs(notes, target, grid, mor
     with pytest.raises(ValueError, match=message):
         sweep(target, grid, **more)
     assert computed(notes) == []
+
+
+def test_keys_that_json_cannot_tell_apart_are_refused():
+    with pytest.raises(ValueError, match="no two keys of one name"):
+        compute(lambda: {1: "one", "1": "another"})
 
 
 def test_a_function_may_not_return_the_name_of_a_parameter(serial):

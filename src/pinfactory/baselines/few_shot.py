@@ -22,7 +22,7 @@ from pinfactory.core.compiling import compiled_fully, with_library_settings
 from pinfactory.core.constraints import Schedule
 from pinfactory.core.families import Categorical
 from pinfactory.core.hierarchy import pick, stack
-from pinfactory.core.learning import Learner, State
+from pinfactory.core.learning import Learner, State, with_schedules
 from pinfactory.core.training import Progress, Run
 from pinfactory.meta.build import headed
 from pinfactory.meta.evaluation import TaskScores, score_tasks, task_score
@@ -200,6 +200,9 @@ class FewShotBaseline(TrainedOnTasks):
         learner = Learner(loss)
         return learner, learner.init(model, learning_rate=Schedule.cosine_decay(rate, steps))
 
+    def _as_asked(self, found: Run, asked: Run) -> Run:
+        return with_schedules(found, asked)
+
     def _network(self, images: np.ndarray, outputs: int, key: Key[Array, ""]) -> HeadedNetwork:
         """Return convolutional features with a linear head."""
         keys = jax.random.split(key)
@@ -217,7 +220,7 @@ class FewShotBaseline(TrainedOnTasks):
         def calibrate(features: Any) -> Any:
             if not isinstance(features, FourBlocks) or self.transductive:
                 return features
-            return eqx.filter_jit(FourBlocks.calibrated)(features, jax.device_put(images))
+            return _calibrated(features, jax.device_put(images))
 
         return eqx.tree_at(lambda s: s.model, state, _with_features(state.model, calibrate))
 
@@ -284,6 +287,9 @@ def _continued(state: State, previous: State) -> State:
             "a warm start must have images, classes and a network of the same shapes as before."
         )
     return eqx.tree_at(lambda s: s.model, state, model)
+
+
+_calibrated = compiled_fully(FourBlocks.calibrated)
 
 
 @compiled_fully

@@ -9,6 +9,7 @@ import numpy as np
 
 from pinfactory import settings as check
 from pinfactory.callbacks import Callbacks
+from pinfactory.core.compiling import with_library_settings
 from pinfactory.core.hierarchy import pick
 from pinfactory.core.training import Run, Steps
 from pinfactory.rl.base import Agent
@@ -37,6 +38,7 @@ class TaskBaseline(Agent):
     def _data(self, run: Run) -> Any:
         """Return what the next iteration learns from."""
 
+    @with_library_settings
     def __post_init__(self) -> None:
         checked_family("family", self.family)
         for name in ("n_tasks", "n_steps"):
@@ -60,10 +62,14 @@ class TaskBaseline(Agent):
         """Environment steps taken."""
         return int(self._run.step) * self.n_tasks * self.n_steps
 
+    @with_library_settings
     def learn(
         self, iterations: int, callbacks: Callbacks = None, *, progress_bar: bool = False
     ) -> Any:
-        """Meta-learn for so many more iterations; callbacks as of `MetaSpecialistAgent.learn`."""
+        """Meta-learn for so many more iterations; callbacks as of `MetaSpecialistAgent.learn`.
+
+        There are no checkpoints: what comes next depends on everything that was drawn before.
+        """
         last = int(self._run.step) + check.integer("iterations", iterations, 1)
         self._go_on(
             self._learner,

@@ -24,7 +24,7 @@ from jaxtyping import Array, Float, Key, PyTree
 
 from pinfactory import settings as check
 from pinfactory.base import describe
-from pinfactory.core.compiling import compiled_fully
+from pinfactory.core.compiling import compiled_fully, with_library_settings
 from pinfactory.core.constraints import UtilityScale
 from pinfactory.core.hierarchy import FamilyExpert
 from pinfactory.core.learning import Learner, State
@@ -128,6 +128,7 @@ class GradientAdaptation(TaskBaseline):
         """Environment steps taken, before and after the inner steps."""
         return 2 * super().num_timesteps
 
+    @with_library_settings
     def evaluate(
         self, tasks: TaskFamily | None = None, *, n_tasks: int = 256, steps: int = 1, seed: int = 0
     ) -> EpisodeResults:

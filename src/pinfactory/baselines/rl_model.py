@@ -21,7 +21,7 @@ from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from pinfactory import settings as check
 from pinfactory.base import describe
-from pinfactory.core.compiling import compiled_fully
+from pinfactory.core.compiling import compiled_fully, with_library_settings
 from pinfactory.core.hierarchy import pick
 from pinfactory.core.learning import Learner, State
 from pinfactory.core.training import Run
@@ -126,6 +126,7 @@ class GrBAL(TaskBaseline):
         """Environment steps taken."""
         return self._seen[2].size
 
+    @with_library_settings
     def evaluate(
         self,
         tasks: TaskFamily | None = None,

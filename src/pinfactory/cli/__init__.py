@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
+from io import TextIOWrapper
 
 import tyro
 
@@ -50,6 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments == ["--version"]:
         print(f"pinfactory {version('pinfactory')}")
         return 0
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # β, ≤ and ² where only ASCII can be printed
     try:
         with _short_warnings():
             return tyro.extras.subcommand_cli_from_dict(

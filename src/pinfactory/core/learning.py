@@ -17,7 +17,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, Key, PyTree
 
 from .compiling import compiled_fully
-from .constraints import Constraints, Schedule
+from .constraints import Constraints, Schedule, Scheduled
 from .families import Family
 from .hierarchy import Hierarchy
 from .information import BITS_PER_NAT
@@ -70,6 +70,18 @@ class State(eqx.Module, Generic[Model]):
         _, unravel = ravel_pytree(_parameters(self.model))
         model = eqx.combine(unravel(self.average), self.model)
         return eqx.tree_at(lambda state: state.model, self, model)
+
+
+def with_schedules(found: Any, asked: Any) -> Any:
+    """Return the run of a `State`, with the schedules of another that may be longer or shorter."""
+
+    def schedules(run: Any) -> list[Any]:
+        constraints = run.state.constraints
+        resources = () if constraints is None else constraints.resources
+        lengths = [each.steps for each in resources if isinstance(each, Scheduled)]
+        return [run.state.learning_rate, *lengths]
+
+    return eqx.tree_at(schedules, found, schedules(asked))
 
 
 class Info(NamedTuple):

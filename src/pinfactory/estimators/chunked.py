@@ -206,7 +206,7 @@ def with_targets(X: Any, y: Any) -> Chunks | None:
     chunks = as_chunks(X)
     if chunks is None:
         return None
-    if _is_name(y):
+    if _is_name(y) and not isinstance(X, np.memmap):  # whose columns have no names
         example = _split(y, chunks.example).X
         return replace(chunks.map(partial(_split, y)), example=example)
     if isinstance(chunks, DaskChunks):

@@ -19,7 +19,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 
 from pinfactory import settings as check
-from pinfactory.core.compiling import compiled_fully
+from pinfactory.core.compiling import compiled_fully, with_library_settings
 from pinfactory.core.families import Categorical, Family
 from pinfactory.core.hierarchy import Decision, Hierarchy
 from pinfactory.core.information import estimate_information, measure
@@ -103,6 +103,7 @@ class RateUtilityCurve:
         return draw_curve(self, ax)
 
 
+@with_library_settings
 def rate_utility_curve(
     estimator: Committee,
     X: Any,
@@ -222,6 +223,7 @@ class _Trainings:
     def __call__(self, block: Sequence[Point]) -> list[Computed]:
         return compute_block(partial(self._columns, [self.grid[p["training"]] for p in block]))
 
+    @with_library_settings
     def _columns(self, replicas: Sequence[Replica]) -> list[dict[str, Any]]:
         fit = self.trainer.fit_part(self.table, replicas)
         test = Data(*map(jnp.asarray, self.held_out))

@@ -15,6 +15,7 @@ from jaxtyping import Float, Int, UInt64
 from sklearn.utils.multiclass import check_classification_targets
 
 from pinfactory.core.batches import MIX, hash_rows, hashed
+from pinfactory.persistence import fingerprint
 from pinfactory.tables import Encoding, as_frame, hash_frame
 
 from .chunked import Chunks, Part
@@ -58,12 +59,16 @@ class Counts(NamedTuple):
 
 @dataclass(frozen=True)
 class Drawn:
-    """Rows of a sample in parts, the hash of each, and how many rows there are in all."""
+    """Rows of a sample in parts, the hash of each, and how many rows there are in all.
+
+    `checksum` is that of the samples and targets in all rows, in any order.
+    """
 
     parts: list[Part]
     codes: list[Codes]
     n: int
     counts: Counts | None  # None where targets are numbers
+    checksum: int
 
     def join(self, n_wanted: int, other: "Drawn") -> "Drawn":
         """Return the sample of the rows of both."""
@@ -71,7 +76,8 @@ class Drawn:
         if self.counts is not None and other.counts is not None:
             counts = self.counts.join(other.counts)
         parts, codes = self.parts + other.parts, self.codes + other.codes
-        both = Drawn(parts, codes, self.n + other.n, counts)
+        checksum = (self.checksum + other.checksum) % 2**64
+        both = Drawn(parts, codes, self.n + other.n, counts, checksum)
         # Rows are put together again and again, so not each time.
         return both.smallest(n_wanted) if len(both) > 2 * n_wanted else both
 
@@ -132,18 +138,37 @@ def draw(chunks: Chunks, *, classify: bool) -> Drawn:
 
 def row_codes(X: Any) -> Codes:
     """Return a hash for every row; of equal rows, every further one has another."""
+    return _told_apart(_hash_of_each(X))
+
+
+def _hash_of_each(X: Any) -> Codes:
+    """Return a hash of what each row holds."""
     frame = as_frame(X)
     if frame is None:
         x = np.asarray(X)
-        codes = hash_rows(x.T, len(x))
-    else:
-        codes = hash_frame(frame)
+        return hash_rows(x.T, len(x))
+    return hash_frame(frame)
+
+
+def _told_apart(codes: Codes) -> Codes:
     return hashed(codes, _rank_of_equals(codes).astype(np.uint64)) * MIX
 
 
 def _pick(classify: bool, part: Part) -> Drawn:
     counts = Counts.of(part.y) if classify else None
-    return Drawn([part], [row_codes(part.X)], len(part), counts)
+    codes = _hash_of_each(part.X)
+    checksum = int(np.sum(hashed(codes, _hash_of_targets(part.y)) * MIX, dtype=np.uint64))
+    return Drawn([part], [_told_apart(codes)], len(part), counts, checksum)
+
+
+def _hash_of_targets(y: np.ndarray) -> Codes:
+    """Return a hash of the targets of each row."""
+    if y.dtype.kind in "biuf":
+        columns = y.reshape(len(y), -1).astype(float).T
+        return hash_rows(columns, len(y))
+    labels, group = np.unique(y, return_inverse=True)
+    codes = [int(fingerprint(label), 16) for label in labels]
+    return np.asarray(codes, np.uint64)[group]
 
 
 def _join(n_wanted: int, a: Drawn, b: Drawn) -> Drawn:

@@ -79,7 +79,8 @@ class LargeLearner(OnlineLearner):
         if "_stop" in vars(self):
             return state, in_memory
         rows = AllRows(self, chunks, middle, judging.counts)
-        identity = {"data": fingerprint(*table), "rows": judging.n}
+        checksum = f"{judging.checksum:016x} of {judging.n}"
+        identity = {"data": fingerprint(*table), "all_rows": checksum}
         trainer = self._trainer(identity=identity, **training)
         feed = Feed(rows, samples, judging, trainer.batch_size(judging.n), self.n_iter_)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))

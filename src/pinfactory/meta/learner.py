@@ -18,7 +18,7 @@ from pinfactory.core.compiling import bounded, with_library_settings
 from pinfactory.core.constraints import Constraints, Schedule, UtilityScale
 from pinfactory.core.hierarchy import Hierarchy, pick, stack
 from pinfactory.core.information import Information
-from pinfactory.core.learning import Learner, State, Utility
+from pinfactory.core.learning import Learner, State, Utility, with_schedules
 from pinfactory.core.training import Run
 from pinfactory.persistence import check_scale
 
@@ -195,6 +195,9 @@ class MetaSpecialist(MetaSettings, Generic[Fitted]):
             learning_rate=Schedule.cosine_decay(rate, max_iter),
         )
         return learner, state
+
+    def _as_asked(self, found: Run, asked: Run) -> Run:
+        return with_schedules(found, asked)
 
     def _untrained(self) -> State:
         x_mean, x_deviation, y_mean, y_deviation = self.moments_

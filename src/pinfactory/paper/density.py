@@ -203,6 +203,7 @@ class GradientMixture(DensityMixin, Learnable):
             )
             self.state_, self.n_iter_ = pick(trained.run.state, 0), int(trained.run.step)
             self.information_ = _measure(self.state_.model, jnp.asarray(X)).on_host()
+            self._warn_of_missed_budgets()
         return self
 
     def _start(self, seed: int) -> State:

@@ -11,6 +11,7 @@ store the models whose class was given a kind with `register`.
 
 from ._atomic import atomic_write
 from ._container import read_manifest
+from ._described import described, dotted_name, fingerprint
 from ._errors import (
     DamagedFileError,
     MismatchError,
@@ -26,7 +27,6 @@ from ._manifest import ArraySpec, Manifest
 from ._registry import (
     Storable,
     check_scale,
-    dotted_name,
     load,
     register,
     save_model,
@@ -48,7 +48,9 @@ __all__ = [
     "UnsupportedVersionError",
     "atomic_write",
     "check_scale",
+    "described",
     "dotted_name",
+    "fingerprint",
     "from_json",
     "load",
     "load_tree",

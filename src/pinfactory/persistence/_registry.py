@@ -17,6 +17,7 @@ from pinfactory.networks import limited_size
 
 from ._atomic import FilePath
 from ._container import read, write
+from ._described import dotted_name
 from ._errors import (
     DamagedFileError,
     MissingFunctionError,
@@ -197,12 +198,6 @@ def load(path: FilePath, **functions: Any) -> Any:
         raise DamagedFileError(
             f"{path} must describe a {manifest.kind!r}, but building it fails: {error!r}"
         ) from error
-
-
-def dotted_name(function: Any) -> str:
-    """Return what a function, class or object with a call is called, with its module."""
-    named = function if hasattr(function, "__qualname__") else type(function)
-    return f"{named.__module__}.{named.__qualname__}"
 
 
 def _supplied(path: FilePath, meta: Any, functions: Mapping[str, Any]) -> Any:

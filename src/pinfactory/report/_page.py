@@ -17,6 +17,12 @@ from pinfactory.sweep.store import write_file
 _HERE = Path(__file__).parent
 # What may stand in a data address as it is; line breaks, quotes, %, & and # may not.
 _SAFE = " !$'()*+,-./:;<=>?@[]^_{|}~"
+# What surrounds an interactive part: the styles of the page, and a script that tells its height.
+_FRAMED = """<!DOCTYPE html><html lang="en"><meta charset="utf-8"><style>{style}
+html, body {{ background: none; margin: 0; }}</style><body>{content}<script>
+new ResizeObserver(() => parent.postMessage(document.documentElement.offsetHeight, "*"))
+  .observe(document.documentElement);
+</script></body></html>"""
 
 
 @dataclass(frozen=True)
@@ -109,7 +115,8 @@ def render(template: str, **values: Any) -> bytes:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    jinja.filters |= {"number": number, "duration": duration, "prose": prose, "quantity": quantity}
+    filters = (number, duration, prose, quantity, framed)
+    jinja.filters |= {function.__name__: function for function in filters}
     values |= {"made": datetime.now(UTC), "version": version("pinfactory")}
     return jinja.get_template(template).render(**values).encode()
 
@@ -139,6 +146,18 @@ def _entry(out: Path, listing: Listing) -> Entry:
 def address(svg: bytes | None) -> str:
     """Return a picture as an address that holds it; base64 would make it a third larger."""
     return f"data:image/svg+xml,{quote(svg, safe=_SAFE)}" if svg else ""
+
+
+def framed(content: str) -> Any:
+    """Return a part of a page as a page of its own, to stand between single quotes.
+
+    It is shown in a frame whose scripts can reach nothing: the folder may be somebody else's.
+    """
+    from markupsafe import Markup
+
+    style = (_HERE / "page.css").read_text(encoding="utf-8")
+    whole = _FRAMED.format(style=style, content=content)
+    return Markup(whole.replace("&", "&amp;").replace("'", "&#39;"))
 
 
 def prose(text: str) -> Any:

@@ -18,7 +18,7 @@ from pinfactory.core.compiling import with_library_settings
 from pinfactory.core.failures import NonFiniteError
 from pinfactory.core.information import Information
 from pinfactory.core.training import Run
-from pinfactory.persistence import register, set_attributes
+from pinfactory.persistence import described, register, set_attributes
 
 from .actions import BoxActions, stored_actions
 from .backends import make_backend
@@ -310,7 +310,11 @@ class SpecialistAgent(Predictor, HierarchicalAgent):
         params = fingerprint(*leaves) if leaves else "default"
         # Checkpoints from before experts could be split do not have these settings.
         unused = dict.fromkeys(_GROWTH) if self.n_initial_experts is None else {}
-        return {"environment": repr(self.env), "params": params, **unused}
+        return {
+            "environment": described(getattr(self.env, "spec", None) or self.env),
+            "params": params,
+            **unused,
+        }
 
     def _to_file(self) -> tuple[dict[str, Any], PyTree]:
         shape, actions = self._spaces

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key, PyTree
 
+from pinfactory.core.compiling import compiled_fully
 from pinfactory.core.failures import NonFiniteError
 from pinfactory.core.hierarchy import pick
 
@@ -118,7 +119,7 @@ class JaxBackend:
         agent, environments = pick(error.run.state, 0)
         # The keys of the iteration that failed, as `train` and `OnPolicyLearner.step` make them.
         key, _ = jax.random.split(jax.random.fold_in(error.run.key[0], error.run.step))
-        _, trajectory = eqx.filter_jit(learner.act)(key, agent, environments, self.params)
+        _, trajectory = _acted(learner, key, agent, environments, self.params)
         for name in ("next_observation", "reward"):
             wrong = ~np.isfinite(np.asarray(getattr(trajectory, name)))
             if wrong.any():
@@ -188,3 +189,8 @@ def _broadcast_params(env: envs.Env, params: Any, n: int) -> PyTree:
         return jax.device_put(np.broadcast_to(array, (n, *like.shape)))
 
     return jax.tree.map(broadcast, params, plain)
+
+
+@compiled_fully
+def _acted(learner: OnPolicyLearner, *arguments: Any) -> Any:
+    return learner.act(*arguments)

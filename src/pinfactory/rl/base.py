@@ -119,28 +119,23 @@ class Agent(Learnable):
         reported += as_callbacks(callbacks)
 
         def training(found: Run, watching: list[Callback]) -> Trained:
-            found = self._as_asked(found, run)
             return train(learner, found, data, steps=last, callbacks=watching, **options)
 
-        try:
-            self._run = self._watched(
-                training,
-                run,
-                [KeepState(self), Reports(reported, unit, every)],
-                checkpoint=checkpoint,
-                identity=self._subject() if checkpoint else None,
-                steps=last,
-                every=every,
-                verbose=False,  # its bar counts chunks
-            ).run
-        except NonFiniteError as error:
-            self._run = error.run
-            raise
-        self._pass_on_interrupt()
-
-    def _as_asked(self, found: Run, asked: Run) -> Run:
-        """Return the run of a checkpoint with the length of the run that is asked for."""
-        return found
+        with self._keeping():
+            try:
+                self._run = self._watched(
+                    training,
+                    run,
+                    [KeepState(self), Reports(reported, unit, every)],
+                    checkpoint=checkpoint,
+                    identity=self._subject() if checkpoint else None,
+                    steps=last,
+                    every=every,
+                    verbose=False,  # its bar counts chunks
+                ).run
+            except NonFiniteError as error:
+                self._run = error.run
+                raise
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

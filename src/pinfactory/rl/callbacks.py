@@ -1,5 +1,6 @@
 """Callbacks of agents: reports in environment steps, and evaluation on the way."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -9,6 +10,7 @@ import jax
 import numpy as np
 
 from pinfactory.core.training import Callback, Progress, Run
+from pinfactory.persistence import atomic_write
 
 from .rollout import report_missing
 
@@ -97,7 +99,8 @@ class EvalCallback(Callback):
     deterministic
         Whether the mean deterministic return tells which agent is best, or the stochastic one.
     best_model_save_path
-        Where to save the agent whenever it is better than before.
+        Where to save the agent whenever it is better than before. What was measured is kept beside
+        it, in a file whose name ends in `.json`, so that a run that is resumed knows the best.
     stop_at
         Mean return at which to stop training.
 
@@ -126,13 +129,20 @@ class EvalCallback(Callback):
         self.best: EvaluationRecord | None = None
 
     def start(self, run: Run, total: int) -> None:
-        self._next = int(run.step) + self.eval_freq
+        step = int(run.step)
+        if step and not self.history and self._file is not None and self._file.exists():
+            known = (EvaluationRecord(*row) for row in json.loads(self._file.read_bytes()))
+            self.history = [record for record in known if record.timesteps <= step]
+            self.best = max(self.history, key=self._score, default=None)
+        done = self.history[-1].timesteps if self.history else step
+        self._next = done + self.eval_freq
 
     def chunk(self, progress: Progress, run: Run) -> bool:
         if progress.step < min(self._next, progress.total):
             return False
         self._next = progress.step + self.eval_freq
-        played = self.agent.evaluate(self.n_eval_episodes)
+        seed = int(np.random.default_rng([self.agent.seed, 5, progress.step]).integers(2**31))
+        played = self.agent.evaluate(self.n_eval_episodes, seed=seed)
         sure, drawn = played.deterministic, played.stochastic
         now = EvaluationRecord(progress.step, sure.mean, sure.std, drawn.mean, drawn.std)
         self.history.append(now)
@@ -140,7 +150,16 @@ class EvalCallback(Callback):
             self.best = now
             if self.best_model_save_path is not None:
                 self.agent.save(self.best_model_save_path)
+        if self._file is not None:
+            with atomic_write(self._file) as stream:
+                stream.write(json.dumps(self.history).encode())
         return self.stop_at is not None and self._score(now) >= self.stop_at
+
+    @property
+    def _file(self) -> Path | None:
+        """Where what was measured is kept."""
+        best = self.best_model_save_path
+        return None if best is None else Path(f"{best}.json")
 
     def _score(self, record: EvaluationRecord) -> float:
         return record.mean if self.deterministic else record.stochastic_mean

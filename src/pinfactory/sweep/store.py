@@ -33,7 +33,16 @@ def compute_block(function: Callable[[], Sequence[Any]]) -> list[Computed]:
     pieces = function()
     seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - began_cpu
     n = len(pieces)
-    return [Computed(encode(data), seconds / n, cpu_seconds / n) for data in pieces]
+    return [Computed(_read_back(encode(d)), seconds / n, cpu_seconds / n) for d in pieces]
+
+
+def _read_back(content: bytes) -> bytes:
+    """Return a content that reads as what was written."""
+    if encode(json.loads(content)) != content:
+        raise ValueError(
+            "a piece must have no two keys of one name, but JSON writes 1 and '1' alike"
+        )
+    return content
 
 
 class Store:
@@ -63,15 +72,13 @@ class Store:
         """Return a stored piece, or None if it has to be computed."""
         try:
             stored = json.loads(self._file(name).read_bytes())
-        except (OSError, ValueError):
+            if not isinstance(stored, dict) or not {"data", *_TIMES} <= stored.keys():
+                return None
+            found = digest(encode(stored["data"]))
+        except (OSError, ValueError, RecursionError):
+            # Missing or damaged: text that is no text and lists within lists are among that, too.
             return None
-        if not isinstance(stored, dict) or not {"data", *_TIMES} <= stored.keys():
-            return None
-        expected = {
-            "piece": name,
-            "fingerprint": self.fingerprint,
-            "digest": digest(encode(stored["data"])),
-        }
+        expected = {"piece": name, "fingerprint": self.fingerprint, "digest": found}
         sound = all(stored.get(key) == value for key, value in expected.items())
         timed = all(isinstance(stored[name], int | float) for name in _TIMES)
         return stored if sound and timed else None

@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from pinfactory.core.compiling import compiled_fully
+
 from .convolution import (
     Convolution,
     max_pool,
@@ -72,7 +74,7 @@ class OneBlock(eqx.Module):
             pool,
             shape,
         )
-        raw = eqx.filter_jit(OneBlock.raw)(block, jax.device_put(images))
+        raw = _raw(block, jax.device_put(images))
         return eqx.tree_at(lambda b: b.centre, block, jax.device_put(np.asarray(raw).mean(axis=0)))
 
     @property
@@ -225,3 +227,6 @@ class FourBlocks(eqx.Module):
             for block, stored in zip(self.blocks, moments, strict=True)
         ]
         return FourBlocks(tuple(blocks), self.shape)
+
+
+_raw = compiled_fully(OneBlock.raw)

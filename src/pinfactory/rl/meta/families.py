@@ -26,6 +26,7 @@ from jaxtyping import Array, Float, PyTree
 
 from pinfactory.callbacks import fingerprint
 from pinfactory.core.batches import Source
+from pinfactory.persistence import described
 from pinfactory.rl.envs import CartPole, DoublePendulum, Env, Pendulum
 
 Params = TypeVar("Params")
@@ -90,7 +91,7 @@ def checked_family(name: str, family: Any) -> TaskFamily:
 def identify(family: TaskFamily) -> dict[str, str]:
     """Return what a family and its environment are called, and what tells its tasks from others."""
     drawn = jax.tree.leaves(family.draw(np.random.default_rng(0), 16))
-    name = f"{type(family).__name__} of {type(family.env).__name__}"
+    name = f"{type(family).__name__} of {described(family.env)}"
     return {"environment": name, "tasks": fingerprint(*drawn)}
 
 
