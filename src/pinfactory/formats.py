@@ -29,6 +29,12 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
+def exact(value: float) -> str:
+    """Return a number with all its digits."""
+    text = f"{value:,}" if abs(value) >= 1e4 else f"{value}"
+    return text.removesuffix(".0").replace("-", "−")
+
+
 def quantity(value: float, digits: int | None = None) -> str:
     """Return a number of the user's data, and years as years; rounded to so many digits if given.
 

@@ -144,6 +144,28 @@ def test_dates_of_a_time_zone_and_plain_dates():
     np.testing.assert_array_equal(named["at (hour)"], moments.hour)
 
 
+def test_times_of_another_zone_are_converted_or_refused():
+    moments = pd.Series(pd.date_range("2024-01-01", periods=30, freq="7h", tz="Asia/Tokyo"))
+    frame = pd.DataFrame({"at": moments})
+    encoding = Encoding.learn(frame)
+    numbers = encoding.transform(frame)
+    abroad = pd.DataFrame({"at": moments.dt.tz_convert("UTC")})
+    np.testing.assert_array_equal(encoding.transform(abroad), numbers)
+    np.testing.assert_array_equal(encoding.transform(pl.from_pandas(abroad)), numbers)
+    plain = pd.DataFrame({"at": moments.dt.tz_localize(None)})
+    with pytest.raises(ValueError, match="column 'at' must have times of Asia/Tokyo, as in fit"):
+        encoding.transform(plain)
+    with pytest.raises(ValueError, match="must have times of no zone, as in fit, but has those of"):
+        Encoding.learn(plain).transform(frame)
+    # The same in objects of Python, as wall clock.
+    objects = pd.DataFrame({"at": pd.Series(list(moments.dt.to_pydatetime()), dtype=object)})
+    assert Encoding.learn(objects) == encoding
+    np.testing.assert_array_equal(encoding.transform(objects), numbers)
+    objects.loc[0, "at"] = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
+    with pytest.raises(ValueError, match="column 'at' must have one time zone, but has Asia/Tokyo"):
+        Encoding.learn(objects)
+
+
 def test_dates_may_be_missing_or_text_later_but_no_numbers():
     days = pd.Series(pd.date_range("2024-01-01", periods=40)).where(np.arange(40) % 8 > 0)
     frame = pd.DataFrame({"day": days})
@@ -176,6 +198,23 @@ def test_objects_are_taken_for_what_they_hold():
     encoding = Encoding.learn(objects)
     assert encoding == Encoding.learn(typed)
     np.testing.assert_array_equal(encoding.transform(objects), encoding.transform(typed))
+
+
+def test_sparse_columns_hold_numbers():
+    number = np.r_[np.zeros(20), np.arange(20.0)]
+    frame = pd.DataFrame({"a": number})
+    sparse = pd.DataFrame({"a": pd.arrays.SparseArray(number, fill_value=0.0)})
+    encoding = Encoding.learn(sparse)
+    assert encoding == Encoding.learn(frame)
+    np.testing.assert_array_equal(encoding.transform(sparse), number[:, None])
+
+
+def test_a_level_with_the_name_of_the_others_is_one_of_them():
+    kind = ["a"] * 40 + ["b"] * 40 + ["(other)"] * 15 + ["c", "d"]
+    encoding = Encoding.learn(frame := pd.DataFrame({"kind": kind}))
+    numbers = encoding.transform(frame)
+    np.testing.assert_array_equal(numbers.sum(axis=1), 1.0)
+    np.testing.assert_array_equal(numbers.sum(axis=0), [40, 40, 17])
 
 
 def test_numbered_categories_are_known_again_where_a_gap_made_them_fractions():

@@ -1,6 +1,6 @@
 """Data frames as they are: which kinds their columns have, and how they become numbers and back."""
 
-from .columns import MISSING, OTHER, Column, Feature
+from .columns import DAYS, MISSING, OF_TEXT, OTHER, Column, Feature
 from .encoding import INDICATOR_SCALE, Encoding
 from .files import read_frame, write_frame
 from .frames import as_frame, hash_frame, no_number
@@ -8,9 +8,11 @@ from .kinds import FAR, middle_range
 from .rules import Gate, Rule, Rules, Weight
 
 __all__ = [
+    "DAYS",
     "FAR",
     "INDICATOR_SCALE",
     "MISSING",
+    "OF_TEXT",
     "OTHER",
     "Column",
     "Encoding",

@@ -7,13 +7,15 @@ import narwhals as nw
 import numpy as np
 from jaxtyping import Float
 
-from pinfactory.formats import quantity
+from pinfactory.formats import exact, quantity
 
 from . import frames
 
 Kind = Literal["number", "boolean", "category", "left out"]
 Part = Literal["", "year", "month", "weekday", "hour"]
 OTHER, MISSING = "(other)", frames.MISSING
+# Notes about what numbers and truths were.
+DAYS, OF_TEXT = "in days", "of text"
 
 
 class Feature(NamedTuple):
@@ -47,7 +49,8 @@ class Column:
     low: float = 0.0
     high: float = 0.0
     whole: bool = False  #: whether all numbers were whole
-    note: str = ""  #: why the column was left out, or what its numbers count
+    note: str = ""  #: why the column was left out, or what its numbers count or were
+    zone: str = ""  #: the time zone of dates, if they have one
     #: Whether what is missing or unknown stays so, as NaN, and the first category needs no
     #: indicator, being what the others are not: as a density has it.
     keeps_gaps: bool = False
@@ -136,7 +139,7 @@ class Column:
     def read(self, series: nw.Series) -> np.ndarray:
         """Return the user's values: numbers with NaN, or text with `MISSING`."""
         if self.part:
-            return frames.date_part(frames.dates(series), self.part)
+            return frames.date_part(frames.dates(series, self.zone), self.part)
         if self.kind == "category":
             words, missing = frames.texts(series)
             return np.where(missing, MISSING, words)
@@ -153,6 +156,10 @@ class Column:
         if self.kind == "boolean":
             return str(value > 0.5)
         return frames.day_of(value) if self.part == "year" else quantity(value)
+
+    def compared(self, cut: float) -> str:
+        """Return what a number is compared with; rounded, it would part other rows."""
+        return frames.day_of(cut) if self.part == "year" else exact(cut)
 
     def done(self) -> str:
         """Describe the encoding in words."""

@@ -118,6 +118,19 @@ class Encoding:
             )
         return np.hstack(parts)
 
+    def unused(self, data: Any) -> list[str]:
+        """Name what differs between these rows, but was left out because it did not in `learn`."""
+        used = {column.label for column in self.columns if column.kind != "left out"}
+        frame, found = nw.from_native(data, eager_only=True), []
+        # Of a date those parts are used that differ.
+        doubtful = {
+            column.name for column in self.columns if column.kind == "left out" or column.part
+        }
+        for name in sorted(doubtful & set(frame.columns)):
+            now = [column for column in learn(frame[name]) if column.kind != "left out"]
+            found += [column.label for column in now if column.label not in used]
+        return found
+
     # ------------------------------------------------------------------------------- for readers
 
     def table(self) -> list[tuple[str, str, str]]:

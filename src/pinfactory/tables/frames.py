@@ -57,10 +57,36 @@ def numbers(series: nw.Series) -> Float[np.ndarray, " n"]:
     return values
 
 
-def dates(series: nw.Series) -> np.ndarray:
-    """Return a column of dates, or of text in ISO format, in the times of its own clock."""
+def zone_of(series: nw.Series) -> str:
+    """Return the time zone of a column of dates, "" if they have none."""
+    if isinstance(series.dtype, nw.Datetime):
+        return series.dtype.time_zone or ""
+    if series.dtype != nw.Object:
+        return ""
+    held = [value for value in series.drop_nulls().to_numpy() if isinstance(value, date)]
+    zones = sorted({str(getattr(value, "tzinfo", None) or "") for value in held})
+    if len(zones) > 1:
+        told = ", ".join(zone or "none" for zone in zones)
+        raise ValueError(f"column {series.name!r} must have one time zone, but has {told}.")
+    return zones[0] if zones else ""
+
+
+def dates(series: nw.Series, zone: str | None = None) -> np.ndarray:
+    """Return a column of dates, or of text in ISO format, in the times of a zone or its own."""
+    own = zone_of(series)
+    if zone is not None and own != zone:
+        if not own or not zone or series.dtype == nw.Object:
+            raise ValueError(
+                f"column {series.name!r} must have times of {zone or 'no zone'}, as in fit, but "
+                f"has those of {own or 'no zone'}."
+            )
+        series = series.dt.convert_time_zone(zone)
     if series.dtype not in DATES:
         words, missing = texts(series)
+        if own:
+            rows = zip(series.to_numpy(), missing, strict=True)
+            clock = ["" if gone else str(value.replace(tzinfo=None)) for value, gone in rows]
+            words = np.asarray(clock, object)
         try:
             if series.dtype.is_numeric() and not missing.all():
                 raise ValueError("numbers")
@@ -138,8 +164,8 @@ def _word(value: Any) -> str:
 
 
 def held(series: nw.Series) -> Literal["numbers", "dates", ""]:
-    """Return what a column of Python objects holds, if it is all numbers or all dates."""
-    if series.dtype != nw.Object:
+    """Return what a column of an unknown type holds, if it is all numbers or all dates."""
+    if series.dtype not in (nw.Object, nw.Unknown):
         return ""
     values = [value for value in series.drop_nulls().to_numpy() if not isinstance(value, bool)]
     if len(values) < len(series.drop_nulls()) or not values:

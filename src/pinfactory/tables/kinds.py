@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from . import frames
-from .columns import MISSING, Column, Kind, Part
+from .columns import DAYS, MISSING, OF_TEXT, OTHER, Column, Kind, Part
 
 # A level in fewer rows, or a share of one twentieth of a small table, is one of the others.
 FEWEST, FEWEST_SHARE, FEWEST_OF_ALL = 10, 0.05, 3
@@ -44,20 +44,21 @@ def _learned(series: nw.Series) -> list[Column]:
     if dtype.is_numeric():
         return [_number(name, frames.numbers(series))]
     if dtype == nw.Duration:
-        return [_number(name, frames.numbers(series), note="in days")]
+        return [_number(name, frames.numbers(series), note=DAYS)]
     if dtype == nw.Boolean:
         return [_number(name, frames.numbers(series), kind="boolean")]
     if dtype in frames.DATES:
-        return _dates(name, frames.dates(series))
+        return _dates(series)
     if dtype in (nw.String, nw.Categorical, nw.Enum, nw.Object, nw.Unknown):
         words, missing = frames.texts(series)
         if set(words[~missing]) <= {"True", "False"} and not missing.all():
-            return [_number(name, frames.truths(words), kind="boolean")]
+            note = OF_TEXT if dtype in (nw.String, nw.Categorical, nw.Enum) else ""
+            return [_number(name, frames.truths(words), kind="boolean", note=note)]
         held = frames.held(series)
         if held == "numbers":
             return [_number(name, frames.parsed(series, "number"))]
         if held == "dates":
-            return _dates(name, frames.dates(series))
+            return _dates(series)
         return [_category(name, np.where(missing, MISSING, words))]
     raise ValueError(
         f"column {name!r} must hold numbers, booleans, text, categories or dates, but holds "
@@ -111,7 +112,9 @@ def _category(name: str, values: np.ndarray, part: Part = "") -> Column:
     n_missing = int(counts[missing].sum())
     words, counts = words[~missing], counts[~missing]
     order = np.lexsort((words, -counts))
-    kept = [i for i in order if counts[i] >= fewest(len(values))][:MOST_LEVELS]
+    # A level that is named like the others together is one of them.
+    kept = [i for i in order if counts[i] >= fewest(len(values)) and words[i] != OTHER]
+    kept = kept[:MOST_LEVELS]
     n_rare = int(counts.sum() - counts[kept].sum())
     if n_rare and (odd := frames.no_number(np.repeat(words, counts))):
         warnings.warn(
@@ -142,8 +145,9 @@ def _category(name: str, values: np.ndarray, part: Part = "") -> Column:
     )
 
 
-def _dates(name: str, values: np.ndarray) -> list[Column]:
+def _dates(series: nw.Series) -> list[Column]:
     """Return the parts of a date that differ between rows."""
+    name, values, zone = series.name, frames.dates(series), frames.zone_of(series)
     known = values[~np.isnat(values)]
     parts = [
         part for part in get_args(Part)[1:] if len(np.unique(frames.date_part(known, part))) > 1
@@ -152,9 +156,10 @@ def _dates(name: str, values: np.ndarray) -> list[Column]:
         note = "one date in all rows" if len(known) else NO_VALUE
         return [Column(name, "left out", note=note)]
     learned = [
-        _number(name, frames.date_part(values, part), part=part)
+        _number(name, frames.date_part(values, part), part=part, note=f"of {zone}" if zone else "")
         if part in ("year", "hour")
         else _category(name, frames.date_part(values, part), part)
         for part in parts
     ]
+    learned = [replace(column, zone=zone) for column in learned]
     return [column for column in learned if column.kind != "left out"] or learned[:1]
