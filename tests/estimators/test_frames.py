@@ -85,3 +85,32 @@ def test_batches_of_frames_and_pipelines(homes):
     for start in (0, 100, 200):
         learner.partial_fit(frame[start : start + 100], price[start : start + 100])
     assert learner.predict(frame).shape == (300,)
+
+
+def test_a_batch_tells_which_columns_the_first_has_left_out(homes):
+    frame, price = homes
+    days = np.datetime64("2024-01-01") + np.arange(300)
+    late = frame.assign(day=days, place=np.sort(frame["place"]))
+    learner = clone(SpecialistRegressor(**QUICK))
+    learner.partial_fit(late[:20], price[:20])  # of one place, and one month
+    learner.partial_fit(late[:20], price[:20])
+    with pytest.warns(UserWarning, match=r"differed in it: day \(month\), place. Begin with rows"):
+        learner.partial_fit(late[60:], price[60:])
+
+
+def test_labels_that_are_missing_are_refused(homes):
+    with pytest.raises(ValueError, match="label for every row, but has None"):
+        SpecialistClassifier().fit(homes[0], np.where(homes[1] > 200, "dear", None))
+
+
+def test_rules_are_forgotten_when_more_is_learned(homes):
+    frame, price = homes
+    learner = SpecialistRegressor(**QUICK).fit(frame, price)
+    with pytest.raises(ValueError, match="both samples and targets"):
+        learner.rules(frame)
+    known = learner.rules()
+    learner.partial_fit(frame, -price)
+    with pytest.raises(ValueError, match="and nothing was learned since"):
+        learner.rules()
+    assert "fitted to a table" in learner.card()
+    assert learner.rules(frame, -price) != known

@@ -1,15 +1,18 @@
+import re
 import sys
 from types import SimpleNamespace
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 from scipy.special import logit
 from sklearn.linear_model import LinearRegression
 
 from pinfactory import SpecialistClassifier, SpecialistRegressor, load
-from pinfactory.estimators.conditions import Conditions, shortest
+from pinfactory.estimators.conditions import find_condition, shortest
 from pinfactory.tables import Encoding
 
 # One start, and nothing held out: there is less to compile.
@@ -117,6 +120,17 @@ def test_attributions_become_an_explanation_of_shap(homes, regressor, monkeypatc
     np.testing.assert_array_equal(explanation.values, found.values)
 
 
+@pytest.mark.filterwarnings("ignore")  # of the plots
+def test_plots_of_shap_take_an_explanation(homes, regressor):
+    shap = pytest.importorskip("shap")
+    explanation = regressor.attributions(homes[0][:50]).to_shap()
+    assert isinstance(explanation, shap.Explanation)
+    for draw in (shap.plots.beeswarm, shap.plots.bar):
+        assert draw(explanation, show=False) is not None
+    assert shap.plots.waterfall(explanation[0], show=False) is not None
+    plt.close("all")
+
+
 def test_a_row_is_explained_with_what_would_change_it(homes, regressor, classifier):
     frame, _ = homes
     row = frame[3:4]
@@ -168,6 +182,19 @@ def test_pictures_have_categories_as_categories(homes, regressor, classifier):
     plt.close("all")
 
 
+@pytest.mark.parametrize("library", [pl.from_pandas, pa.Table.from_pandas], ids=["polars", "Arrow"])
+def test_pictures_of_frames_of_numbers(homes, library):
+    frame, price = homes
+    plain = library(frame[["area"]].assign(age=np.arange(600.0)))
+    committee = SpecialistRegressor(**SETTINGS | {"max_iter": 20}).fit(plain, price)
+    shown = committee.plot_partition(plain, price)
+    assert shown.names == ["area", "age"]
+    asked = np.stack([grid.ravel() for grid in np.meshgrid(*shown.grid)], axis=1)
+    share = committee.responsibilities(library(pd.DataFrame(asked, columns=["area", "age"])))
+    np.testing.assert_allclose(shown.responsibilities.reshape(share.shape), share, atol=1e-5)
+    plt.close("all")
+
+
 def test_what_is_said_to_hold_of_intervals_is_found_to_hold(homes, regressor):
     below = regressor.cdf(*homes)
     assert np.mean(np.abs(below - 0.5) < 0.4) == pytest.approx(0.8, abs=0.06)
@@ -185,7 +212,7 @@ def test_conditions_are_found_back():
         }
     )
     encoding = Encoding.learn(frame)
-    search = Conditions(encoding, encoding.transform(frame))
+    X, weight = encoding.transform(frame), np.ones(2000)
     cases = {
         "c and d is missing": frame["c"] & frame["d"].isna(),
         "b in {u, z} and not c": frame["b"].isin(["u", "z"]) & ~frame["c"],
@@ -193,15 +220,44 @@ def test_conditions_are_found_back():
         "always": np.ones(2000, bool),
     }
     for text, mine in cases.items():
-        found = search.find(np.asarray(mine))
+        found = find_condition(encoding, X, np.asarray(mine), weight)
         assert found.fidelity > 0.97
-        held = found.holds(encoding, search.X)
+        held = found.holds(encoding, X)
         assert 2 * (held & mine).sum() / (held.sum() + mine.sum()) == pytest.approx(found.fidelity)
         parts, wanted = (set(t.split(" and ")) for t in (found.text(encoding), text))
         exact = {part for part in wanted if "a ≤" not in part}
         assert {p.replace("{z, u}", "{u, z}") for p in parts} >= exact
     # Exclusive or is no conjunction, and the fidelity says so.
-    assert search.find(np.asarray(frame["c"] ^ (frame["a"] > 5))).fidelity < 0.75
+    mine = np.asarray(frame["c"] ^ (frame["a"] > 5))
+    assert find_condition(encoding, X, mine, weight).fidelity < 0.75
+
+
+def test_cuts_are_printed_with_the_digits_that_matter(homes):
+    latitude = np.random.default_rng(0).uniform(38.5, 38.6, 400)
+    price = np.where(latitude > 38.5437, 1e4 * latitude, 20.0)
+    frame = pd.DataFrame({"latitude": latitude})
+    committee = SpecialistRegressor(**SETTINGS).fit(frame, price)
+    owner = committee.assign(frame)
+    for rule in committee.rules():
+        sign, cut = re.fullmatch("latitude (>|≤) (.+)", rule.where).groups()
+        held = (latitude > float(cut)) == (sign == ">")
+        assert (held == (owner == rule.expert)).all()
+    order = np.argsort(latitude)
+    last = order[int(np.flatnonzero(np.diff(owner[order]))[0])]
+    told = committee.explain_row(frame[last : last + 1])
+    assert float(told.change.becomes) > float(told.change.value)
+    assert (
+        committee.assign(frame[last : last + 1] * 0 + float(told.change.becomes))[0] != owner[last]
+    )
+
+
+def test_rows_that_are_rare_have_a_condition():
+    X = np.random.default_rng(0).normal(size=(100_000, 3))
+    mine = (X[:, 0] > 3.0) & (X[:, 1] > 0.9)
+    assert mine.sum() < 40
+    found = find_condition(Encoding.of_numbers("abc"), X, mine, np.ones(len(X)))
+    assert {term.column for term in found.terms} == {0, 1}
+    assert found.fidelity > 0.9
 
 
 @pytest.mark.parametrize(

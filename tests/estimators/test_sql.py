@@ -74,3 +74,15 @@ def test_what_sql_cannot_say_is_refused_by_name(table):
     committee.state_ = eqx.tree_at(lambda s: s.model.selector, committee.state_, tree)
     with pytest.raises(ValueError, match="fit without 'day'"):
         committee.to_sql("t")
+    waited = frame.assign(wait=pd.to_timedelta(np.arange(300), unit="h"))
+    committee = SpecialistRegressor(**quick).fit(waited, y)
+    with pytest.raises(ValueError, match="fit without 'wait'"):
+        committee.to_sql("t")
+
+
+def test_truths_of_text_are_compared_as_text(table):
+    frame, y = table
+    frame = frame[["lift"]].assign(lift=frame["lift"].map({True: "True", False: "False"}))
+    committee = SpecialistRegressor(**SETTINGS | {"max_iter": 5}).fit(frame, y)
+    found = answers(committee, frame)["prediction"]
+    np.testing.assert_allclose(found, committee.predict(frame), rtol=1e-4, atol=1e-4)

@@ -9,10 +9,12 @@ from jaxtyping import Bool, Float, Int
 from pinfactory.tables import MISSING, Column, Encoding
 
 MOST_TERMS = 3
-# More rows do not find better conditions.
-MOST_SEARCHED = 3000
-# Cuts of a column in the search, and when the cuts that were found are moved.
-COARSE, FINE = 15, 63
+# More rows, of those wanted and of the others, do not find better conditions.
+MOST_WANTED, MOST_OTHERS = 1500, 3000
+# Cuts of a column in the search by the rows wanted, and by the others.
+N_CUTS = 8
+# A cut may be rounded if that costs no more of the fidelity.
+ROUNDING = 0.001
 # So many of the best conditions of a length are continued.
 WIDTH = 6
 # A further term must raise the fidelity by so much.
@@ -51,7 +53,7 @@ class Term(NamedTuple):
             return f"{column.label} {'' if self.above else 'not '}in {{{', '.join(self.levels)}}}"
         if column.kind == "boolean":
             return column.label if self.above else f"not {column.label}"
-        return f"{column.label} {'>' if self.above else '≤'} {column.shown(self.cut)}"
+        return f"{column.label} {'>' if self.above else '≤'} {column.compared(self.cut)}"
 
 
 class Condition(NamedTuple):
@@ -75,7 +77,8 @@ class Condition(NamedTuple):
                 parts.append(term.text(column))
             elif term.column not in used:
                 low, high = sorted((term.cut, twin.cut))
-                parts.append(f"{column.shown(low)} < {column.label} ≤ {column.shown(high)}")
+                low_told, high_told = column.compared(low), column.compared(high)
+                parts.append(f"{low_told} < {column.label} ≤ {high_told}")
                 used.add(term.column)
         return " and ".join(parts) or "always"
 
@@ -97,74 +100,108 @@ def f1(hit: Any, held: Any, mine: Any) -> Any:
     return 2.0 * hit / np.maximum(held + mine, 1e-12)
 
 
-class Conditions:
-    """Finds conditions that tell some rows of a table from the others.
+def fidelity(
+    held: Bool[np.ndarray, " n"], mine: Bool[np.ndarray, " n"], weight: Float[np.ndarray, " n"]
+) -> float:
+    """Return the F1 score with which rows that are held tell which are mine."""
+    return float(f1(weight @ (held & mine), weight @ held, weight @ mine))
 
-    A beam search over all cuts and sets, on a sample of the rows.
 
-    Parameters
-    ----------
-    encoding
-        What was done to the columns.
-    X
-        All rows as numbers.
+def find_condition(
+    encoding: Encoding,
+    X: Float[np.ndarray, "n d"],
+    mine: Bool[np.ndarray, " n"],
+    weight: Float[np.ndarray, " n"],
+) -> Condition:
+    """Return the condition of at most `MOST_TERMS` terms that tells best which rows are mine.
+
+    The terms are found on a sample of the rows that are mine, all of them if they are few, and on
+    one of the others; cuts are then moved to where they are best on all rows.
     """
+    random, parts, stands_for = np.random.default_rng(0), [], []
+    for rows, most in ((np.flatnonzero(mine), MOST_WANTED), (np.flatnonzero(~mine), MOST_OTHERS)):
+        drawn = random.permutation(rows)[:most]
+        parts.append(drawn)
+        stands_for.append(weight[drawn] * (weight[rows].sum() / max(weight[drawn].sum(), 1e-300)))
+    sample = np.concatenate(parts)
+    terms = _Search(encoding, X[sample], mine[sample], np.concatenate(stands_for)).best()
+    for i in 2 * list(range(len(terms))):  # again, when the others are in place
+        if not terms[i].levels and encoding.columns[terms[i].column].kind == "number":
+            others = Condition((*terms[:i], *terms[i + 1 :]), 0.0)
+            inside = others.holds(encoding, X)
+            values = X[inside, encoding.places(terms[i].column)[0]]
+            moved = _moved(terms[i], values, mine[inside], weight[inside], weight @ mine)
+            terms = (*terms[:i], moved, *terms[i + 1 :])
+    held = Condition(terms, 0.0).holds(encoding, X)
+    return Condition(terms, fidelity(held, mine, weight))
 
-    def __init__(self, encoding: Encoding, X: Float[np.ndarray, "n d"]) -> None:
-        self.encoding, self.X = encoding, X
-        self.rows = np.random.default_rng(0).permutation(len(X))[:MOST_SEARCHED]
-        self.sample = X[self.rows]
-        self.codes: dict[int, np.ndarray] = {}
-        self.numbers: list[Term] = []
-        for i, column in enumerate(encoding.columns):
-            places = encoding.places(i)
-            if places and column.kind == "category":
-                self.codes[i] = level_codes(self.sample[:, places])
-            elif places:
-                self.numbers += self._of_number(i, column)
-        self.held = self._table(self.numbers)
 
-    def find(self, mine: Bool[np.ndarray, " n"]) -> Condition:
-        """Return the condition of at most `MOST_TERMS` terms that tells best which rows these are.
+def _moved(
+    term: Term, values: np.ndarray, mine: np.ndarray, weight: np.ndarray, total: float
+) -> Term:
+    """Return a comparison with the shortest of the best cuts, for rows where the others hold.
 
-        Its fidelity is that on all rows.
-        """
-        wanted = mine[self.rows]
-        sets = [term for i, codes in self.codes.items() for term in self._sets(i, codes, wanted)]
-        chosen = self._beam([*self.numbers, *sets], [self.held, self._table(sets)], wanted)
-        for i, term in enumerate(chosen):  # move every cut to the best of many
-            if not term.levels and self.encoding.columns[term.column].kind == "number":
-                rest = Condition((*chosen[:i], *chosen[i + 1 :]), 0.0)
-                inside = rest.holds(self.encoding, self.sample)
-                options = [term, *self._cuts(term.column, FINE)]
-                held = self._table(options) * inside
-                held = held if term.above else inside - held
-                best = f1(held @ wanted, held.sum(axis=1), wanted.sum()).argmax()
-                moved = Term(term.column, term.above, options[int(best)].cut)
-                chosen = (*chosen[:i], moved, *chosen[i + 1 :])
-        held = Condition(chosen, 0.0).holds(self.encoding, self.X)
-        return Condition(chosen, float(f1((held & mine).sum(), held.sum(), mine.sum())))
+    `total` is the weight of all rows that are mine.
+    """
+    order = np.argsort(values, kind="stable")
+    values, mass = values[order], np.stack([weight * mine, weight], axis=1)[order].cumsum(axis=0)
+    last = np.flatnonzero(np.diff(values))  # of the rows of one value
+    if not len(last):
+        return term
+    hit, size = (mass[-1] - mass[last] if term.above else mass[last]).T
+    score = f1(hit, size, total)
+    best, worse = int(score.argmax()), np.flatnonzero(score < score.max() - ROUNDING)
+    at = int(np.searchsorted(worse, best))
+    low = worse[at - 1] + 1 if at else 0
+    high = worse[at] - 1 if at < len(worse) else len(last) - 1
+    return term._replace(cut=shortest(values[last[low]], values[last[high] + 1]))
+
+
+class _Search:
+    """A beam search over all cuts and sets on some rows, with the weights that they have."""
+
+    def __init__(
+        self,
+        encoding: Encoding,
+        X: Float[np.ndarray, "n d"],
+        mine: Bool[np.ndarray, " n"],
+        weight: Float[np.ndarray, " n"],
+    ) -> None:
+        self.encoding, self.X, self.mine, self.weight = encoding, X, mine, weight
+
+    def best(self) -> tuple[Term, ...]:
+        """Return the terms of the best condition."""
+        terms = []
+        for i, column in enumerate(self.encoding.columns):
+            if not self.encoding.places(i):
+                continue
+            terms += self._sets(i) if column.kind == "category" else self._of_number(i, column)
+        return self._beam(terms)
+
+    def _masses(self, mask: np.ndarray) -> Float[np.ndarray, "n 2"]:
+        """Return what each row in a mask counts among those that are mine, and among all."""
+        mass = mask * self.weight
+        return np.stack([mass * self.mine, mass], axis=1)
 
     def _table(self, terms: Sequence[Term]) -> Float[np.ndarray, "k n"]:
-        """Return for which rows of the sample terms hold, all read as above or inside."""
-        held = np.empty((len(terms), len(self.sample)), np.float32)
+        """Return for which rows terms hold, all read as above or inside."""
+        held = np.empty((len(terms), len(self.X)))
         for row, term in zip(held, terms, strict=True):
-            row[:] = term._replace(above=True).holds(self.encoding, self.sample)
+            row[:] = term._replace(above=True).holds(self.encoding, self.X)
         return held
 
-    def _beam(
-        self, terms: Sequence[Term], tables: Sequence[np.ndarray], mine: np.ndarray
-    ) -> tuple[Term, ...]:
+    def _beam(self, terms: Sequence[Term]) -> tuple[Term, ...]:
         """Return the best terms; number 2i is term i, and 2i + 1 its opposite."""
-        held, total = np.concatenate(tables), mine.sum()
-        beam: list[tuple[tuple[int, ...], np.ndarray]] = [((), np.ones(len(mine), np.float32))]
-        best = float(f1(total, len(mine), total))
+        held, total = self._table(terms), self.weight @ self.mine
+        beam: list[tuple[tuple[int, ...], np.ndarray]] = [((), np.ones(len(self.X)))]
+        best = float(f1(total, self.weight.sum(), total))
         chosen: tuple[int, ...] = ()
         for _ in range(MOST_TERMS):
             found: dict[frozenset[int], tuple[float, tuple[int, ...], np.ndarray]] = {}
             for path, mask in beam:
-                inside = held @ np.stack([mask * mine, mask], axis=1)
-                both = np.stack([inside, [mask @ mine, mask.sum()] - inside], axis=1).reshape(-1, 2)
+                masses = self._masses(mask)
+                inside = held @ masses
+                both = np.stack([inside, masses.sum(axis=0) - inside], axis=1).reshape(-1, 2)
                 score = f1(both[:, 0], both[:, 1], total)
                 for i in np.argsort(-score, kind="stable")[:WIDTH].tolist():
                     key = frozenset((*path, i))
@@ -181,29 +218,43 @@ class Conditions:
     def _of_number(self, index: int, column: Column) -> list[Term]:
         """Return what a condition may say of a number or truth."""
         truth = [Term(index, True, 0.5)]
-        found = truth if column.kind == "boolean" else self._cuts(index, COARSE)
+        found = truth if column.kind == "boolean" else self._cuts(index)
         return [*found, Term(index, True, levels=(MISSING,))] if column.has_missing else found
 
-    def _cuts(self, column: int, n_cuts: int) -> list[Term]:
-        """Return cuts between neighbouring values, written as short as possible."""
-        column_values = self.sample[:, self.encoding.places(column)[0]]
-        values = np.unique(column_values)
-        if len(values) < 2:
-            return []
-        wanted = np.quantile(column_values, np.arange(1, n_cuts + 1) / (n_cuts + 1))
-        below = np.clip(np.searchsorted(values, wanted, "right") - 1, 0, len(values) - 2)
-        return [Term(column, True, shortest(values[i], values[i + 1])) for i in np.unique(below)]
+    def _cuts(self, column: int) -> list[Term]:
+        """Return cuts between neighbouring values, written as short as possible.
 
-    def _sets(self, index: int, codes: np.ndarray, mine: np.ndarray) -> list[Term]:
+        They part the rows that are mine, and the others, into equal parts, and mine from those
+        below and above.
+        """
+        of_rows = self.X[:, self.encoding.places(column)[0]]
+        values = np.unique(of_rows)
+        if len(values) < 2 or not self.mine.any():
+            return []
+        wanted = [of_rows[self.mine].min(), *_parts(of_rows[self.mine])]
+        at = np.searchsorted(values, [*wanted, *_parts(of_rows[~self.mine])], "right") - 1
+        at[0] -= 1  # below the first that is mine
+        below = np.unique(np.clip(at, 0, len(values) - 2))
+        return [Term(column, True, shortest(values[i], values[i + 1])) for i in below]
+
+    def _sets(self, index: int) -> list[Term]:
         """Return sets of categories: those with the largest shares of the rows wanted first."""
         names = self.encoding.columns[index].indicated
-        count = np.bincount(codes, minlength=len(names))
-        share = np.bincount(codes, mine, minlength=len(names)) / np.maximum(count, 1)
+        codes = level_codes(self.X[:, self.encoding.places(index)])
+        count = np.bincount(codes, self.weight, minlength=len(names))
+        share = np.bincount(codes, self.weight * self.mine, minlength=len(names))
+        share = np.divide(share, count, out=np.zeros(len(names)), where=count > 0)
         order = [names[i] for i in np.argsort(-share, kind="stable") if count[i]]
         sizes = range(1, len(order))
         few = [order[:size] for size in sizes if size <= MOST_LISTED]
         rest = [order[size:] for size in sizes if size > MOST_LISTED >= len(order) - size]
         return [Term(index, True, levels=tuple(levels)) for levels in (*few, *rest)]
+
+
+def _parts(values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " _"]:
+    """Return the upper ends of equal parts of some values."""
+    shares = np.arange(1, N_CUTS + 1) / N_CUTS
+    return np.quantile(values, shares, method="inverted_cdf") if len(values) else values
 
 
 def shortest(low: float, high: float) -> float:

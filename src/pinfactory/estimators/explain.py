@@ -170,8 +170,13 @@ def standard_errors(
     """Return the standard errors of the weights that `linear_answers` gives.
 
     Those of the posterior of a regression on the rows of each expert, weighted by its
-    responsibility R, if standardised weights are Gaussian around zero with their own mean square
-    τ²: (XᵀRX/σ² + 1/τ²)⁻¹, and (XᵀRHX + 1/τ²)⁻¹ with the curvature H of a class.
+    responsibility R: (XᵀRX/σ² + 1/τ²)⁻¹, and (XᵀRHX + 1/τ²)⁻¹ with the curvature H of a class. They
+    hold for the division of the rows as it is.
+
+    Standardised weights are taken as Gaussian around zero with variance τ², their own mean square
+    but no less than one: a smaller one, such as the square of a weight by itself, would make an
+    error smaller the weaker its weight. σ² is the sum of squares over the rows less the weights
+    that they pay for, the trace of XᵀRX (XᵀRX + σ²/τ²)⁻¹.
 
     Parameters
     ----------
@@ -180,7 +185,7 @@ def standard_errors(
     x, target
         Standardised rows, and targets: standardised numbers, or indicators of each class.
     share
-        p(m|x,y).
+        p(m|x,y), times how many rows each row stands for.
     """
     weight, bias = standard_answers(committee)
     change = centring(encoding_of(committee))[0] / committee.scaler_.scale_
@@ -190,17 +195,19 @@ def standard_errors(
     ones = np.column_stack([x, np.ones(len(x))])
     errors = np.empty(weight.shape)
     for m, o in np.ndindex(weight.shape[:2]):
-        answer = x @ weight[m].T + bias[m]
+        answer, rows = x @ weight[m].T + bias[m], share[:, m]
+        prior = np.eye(ones.shape[1]) / max(float(np.mean(weight[m, o] ** 2)), 1.0)
         if is_classifier(committee):
             probs = expit(answer) if answer.shape[1] == 1 else softmax(answer, axis=1)
             curvature, noise = probs[:, o] * (1.0 - probs[:, o]), 1.0
+            gram = ones.T @ ((rows * curvature)[:, None] * ones)
         else:
-            square = share[:, m] @ (target[:, o] - answer[:, o]) ** 2
-            curvature, noise = np.ones(len(x)), square / max(share[:, m].sum(), 1e-9)
-        gram = (share[:, m] * curvature)[:, None] * ones
-        spread = max(float(np.mean(weight[m, o] ** 2)), 1e-8)
-        gram = ones.T @ gram / max(noise, 1e-12) + np.eye(ones.shape[1]) / spread
-        covariance = np.linalg.inv(gram)[:-1, :-1]
+            square = rows @ (target[:, o] - answer[:, o]) ** 2
+            gram = ones.T @ (rows[:, None] * ones)
+            noise = max(square / max(rows.sum(), 1e-9), 1e-12)
+            paid = np.trace(np.linalg.solve(gram + noise * prior, gram))
+            noise = max(square / max(rows.sum() - paid, 1.0), 1e-12)
+        covariance = np.linalg.inv(gram / noise + prior)[:-1, :-1]
         variance = np.sum((change @ covariance) * change, axis=1)
         errors[m, o] = unit[o] * np.sqrt(np.maximum(variance, 0.0))
     return errors

@@ -8,11 +8,12 @@ from jaxtyping import Float
 from sklearn.base import is_classifier
 
 from pinfactory.formats import quantity
-from pinfactory.tables import Column, Encoding
+from pinfactory.tables import Column
 
+from .attributions import attribute, user_values
 from .committee import Committee
-from .conditions import level_codes
-from .explain import encoding_of, standard_answers
+from .conditions import shortest
+from .explain import encoding_of
 from .table_learner import select_asked
 
 # Values of a number that are tried, first over its range and then around the nearest.
@@ -21,53 +22,6 @@ GRID = 33
 CATEGORY_DISTANCE = 1.0
 # Columns that are printed.
 MOST_PRINTED = 8
-
-
-@dataclass(frozen=True)
-class Attributions:
-    """Contributions of every column to every answer, with the attributes of SHAP's explanations.
-
-    `to_shap` gives what SHAP's plots take.
-    """
-
-    values: np.ndarray  #: rows × columns, and × outputs if there are several
-    #: What the experts who decide say of an average row; with the values it adds up to the answer
-    #: exactly: the expected value of a regressor, the log-odds that a classifier's most
-    #: responsible expert gives.
-    base_values: np.ndarray
-    data: np.ndarray  #: the user's values, categories as text
-    feature_names: list[str]  #: the user's columns
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Return the shape of the values."""
-        return self.values.shape
-
-    def to_shap(self) -> Any:
-        """Return a `shap.Explanation`, for `shap.plots`.
-
-        Its `data` are numbers, by which plots are coloured and laid out: a category is its place
-        among those of its column in alphabetical order. Its `display_data` are the user's values.
-        """
-        try:
-            from shap import Explanation
-        except ImportError as error:
-            raise ImportError("`to_shap` needs pip install shap.") from error
-        codes = np.column_stack([_codes(column) for column in self.data.T])
-        return Explanation(
-            values=self.values,
-            base_values=self.base_values,
-            data=codes,
-            display_data=self.data,
-            feature_names=self.feature_names,
-        )
-
-
-def _codes(column: np.ndarray) -> Float[np.ndarray, " n"]:
-    """Return numbers as they are, and categories numbered."""
-    if any(isinstance(value, str) for value in column):
-        return np.unique(column.astype(str), return_inverse=True)[1].astype(float)
-    return column.astype(float)
 
 
 class Contribution(NamedTuple):
@@ -142,46 +96,6 @@ class RowExplanation:
 
 def _signed(value: float) -> str:
     return f"{'+' if value > 0 else ''}{quantity(value, 4)}"
-
-
-def attribute(committee: Committee, X: Any) -> Attributions:
-    """Return what every column contributes to the answers to all rows; see `Attributions`."""
-    numbers = committee._numbers(X)
-    encoding, x = encoding_of(committee), committee._standardised(numbers).astype(float)
-    weight, bias = standard_answers(committee)
-    share = committee._ask_numbers(select_asked, numbers)
-    inside, outside, slope = x, np.zeros((1, *x.shape)), np.zeros((1, *weight.shape[1:]))
-    if is_classifier(committee):
-        share = np.eye(share.shape[1])[share.argmax(axis=1)]
-    else:
-        target = committee.target_scaler_
-        weight = weight * target.scale_[:, None]
-        bias = bias * target.scale_ + target.mean_
-        if (beyond := committee._extension) is not None:
-            (inside, outside), slope = beyond.divide(x), beyond.slope * target.scale_[:, None]
-    used = [i for i, column in enumerate(encoding.columns) if encoding.places(i)]
-    values = [
-        np.einsum("nm,mod,nd->no", share, weight[:, :, p], inside[:, p])
-        + np.einsum("knd,kod->no", outside[:, :, p], slope[:, :, p])
-        for p in map(encoding.places, used)
-    ]
-    stacked, base = np.stack(values, axis=1), share @ bias
-    if stacked.shape[2] == 1:
-        stacked, base = stacked[..., 0], base[:, 0]
-    columns = [encoding.columns[i] for i in used]
-    data = np.stack([_data(encoding, i, numbers) for i in used], axis=1)
-    return Attributions(stacked, base, data, [column.label for column in columns])
-
-
-def _data(encoding: Encoding, index: int, X: np.ndarray) -> np.ndarray:
-    """Return the user's values of a column from what the model sees."""
-    column, places = encoding.columns[index], encoding.places(index)
-    if column.kind == "category":
-        return np.asarray(column.indicated, object)[level_codes(X[:, places])]
-    values = X[:, places[0]].astype(object)
-    if column.has_missing:
-        values[X[:, places[1]] > 0.5] = np.nan
-    return values
 
 
 def explain_row(committee: Committee, X: Any) -> RowExplanation:
@@ -260,11 +174,17 @@ def nearest_change(
     if best is None:
         return None
     _, index, value, owner = best
-    column, now = encoding.columns[index], row[encoding.places(index)[0]]
-    if column.kind == "number":
-        value, owner = _refined(ask, index, column, float(now), float(value), expert, owner)
-    is_now = _data(encoding, index, row[None])[0]
-    return Change(column.label, column.shown(is_now), column.shown(value), owner)
+    column, now = encoding.columns[index], float(row[encoding.places(index)[0]])
+    is_now = user_values(encoding, index, row[None])[0]
+    if column.kind != "number":
+        return Change(column.label, column.shown(is_now), column.shown(value), owner)
+    value, owner = _refined(ask, index, column, now, float(value), expert, owner)
+    if column.part or np.isnan(is_now):
+        return Change(column.label, column.shown(is_now), column.compared(value), owner)
+    # With as many digits as tell both apart.
+    doubt = abs(value - now) / 20
+    is_now = now if column.whole else shortest(now - doubt, now + doubt)
+    return Change(column.label, column.compared(is_now), column.compared(value), owner)
 
 
 def _candidates(column: Column, now: float, mean: float, scale: float) -> list[Any]:
@@ -287,4 +207,11 @@ def _refined(
         values = np.floor(values) if value < now else np.ceil(values)
     owners = ask(index, list(values))
     other = np.flatnonzero(owners != expert)
-    return (float(values[other[0]]), int(owners[other[0]])) if len(other) else (value, owner)
+    if not len(other):
+        return value, owner
+    nearest, owner = float(values[other[0]]), int(owners[other[0]])
+    if column.whole:
+        return nearest, owner
+    short = shortest(*sorted((nearest, nearest + (value - now) / (GRID - 1))))
+    decides = int(ask(index, [short])[0])
+    return (nearest, owner) if decides == expert else (short, decides)

@@ -10,12 +10,17 @@ from sklearn.base import is_classifier
 from pinfactory.tables import Encoding, Rule, Rules, Weight
 
 from .committee import Committee, decide
-from .conditions import Condition, Conditions, f1, level_codes
+from .conditions import Condition, fidelity, find_condition, level_codes
 from .explain import encoding_of, is_linear, linear_answers, standard_errors
 from .paths import Path, find_paths
 
 
-def find_rules(committee: Committee, X: Float[np.ndarray, "n d"], y: np.ndarray) -> Rules:
+def find_rules(
+    committee: Committee,
+    X: Float[np.ndarray, "n d"],
+    y: np.ndarray,
+    weight: Float[np.ndarray, " n"],
+) -> Rules:
     """Return the rules of a committee, measured on rows of numbers and their targets.
 
     Parameters
@@ -26,26 +31,29 @@ def find_rules(committee: Committee, X: Float[np.ndarray, "n d"], y: np.ndarray)
         Rows as the committee sees them, before they are standardised.
     y
         Class codes, or a column for each target.
+    weight
+        Weights of the rows, above zero.
     """
     encoding, decision = encoding_of(committee), committee._ask_numbers(decide, X)
     log_share = decision.selections[0].log_probs
     owner = log_share.argmax(axis=1)
     answers, truth, names = _answers(committee, decision, y)
-    weight = error = np.zeros((committee.n_experts_, len(names), 0))
+    value = error = np.zeros((committee.n_experts_, len(names), 0))
     if is_linear(committee):
         x = committee._standardised(X).astype(float)
-        weight = linear_answers(committee)[0]
+        value = linear_answers(committee)[0]
         target = _standard_targets(committee, y)
         # p(m|x,y): an expert's noise is that of the rows it explains.
         share = softmax(log_share + _log_likelihood(committee, decision.answers, y), axis=1)
-        error = standard_errors(committee, x, target, share)
-    rules, conditions, paths = [], Conditions(encoding, X), find_paths(committee, X)
+        error = standard_errors(committee, x, target, _counts(weight)[:, None] * share)
+    rules, paths = [], find_paths(committee, X)
     for m in committee.information_.in_use.tolist():
         mine = owner == m
         if not mine.any():
             continue
-        found, path = conditions.find(mine), paths[m] if paths else None
-        told = _exact(encoding, X, path, mine)
+        found, path = find_condition(encoding, X, mine, weight), paths[m] if paths else None
+        told = _exact(encoding, X, path, mine, weight)
+        typical = np.average(answers[mine, m], axis=0, weights=weight[mine])
         found = told if told is not None and told.fidelity >= found.fidelity else found
         rules.append(
             Rule(
@@ -56,13 +64,13 @@ def find_rules(committee: Committee, X: Float[np.ndarray, "n d"], y: np.ndarray)
                 tuple(dict.fromkeys(encoding.columns[t.column].name for t in found.terms)),
                 found.fidelity,
                 path.gates if path else (),
-                _fidelity(path.holds(), mine) if path else 0.0,
+                fidelity(path.holds(), mine, weight) if path else 0.0,
                 found is told,
                 int(mine.sum()),
                 int(found.holds(encoding, X).sum()),
-                dict(zip(names, answers[mine, m].mean(axis=0).tolist(), strict=True)),
-                _weights(committee, encoding, X[mine], weight[m], error[m]),
-                _score(is_classifier(committee), answers[mine, m], truth[mine]),
+                dict(zip(names, typical.tolist(), strict=True)),
+                _weights(committee, encoding, X[mine], value[m], error[m]),
+                _score(is_classifier(committee), answers[mine, m], truth[mine], weight[mine]),
             )
         )
     if is_classifier(committee):
@@ -71,18 +79,25 @@ def find_rules(committee: Committee, X: Float[np.ndarray, "n d"], y: np.ndarray)
     return Rules(tuple(rules), len(X), "R²", "the target's units")
 
 
+def _counts(weight: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """Return how many equal rows each row stands for.
+
+    Whole weights count rows. Others only compare them: all together are then worth (Σw)²/Σw² rows
+    (Kish 1965).
+    """
+    if (weight == np.round(weight)).all():
+        return weight
+    return weight * (weight.sum() / (weight**2).sum())
+
+
 def _exact(
-    encoding: Encoding, X: np.ndarray, path: Path | None, mine: np.ndarray
+    encoding: Encoding, X: np.ndarray, path: Path | None, mine: np.ndarray, weight: np.ndarray
 ) -> Condition | None:
     """Return the way to an expert as a condition, if every gate looks at one column."""
     if path is None or path.terms is None:
         return None
     held = Condition(path.terms, 0.0).holds(encoding, X)
-    return Condition(path.terms, _fidelity(held, mine))
-
-
-def _fidelity(held: np.ndarray, mine: np.ndarray) -> float:
-    return float(f1((held & mine).sum(), held.sum(), mine.sum()))
+    return Condition(path.terms, fidelity(held, mine, weight))
 
 
 def _answers(
@@ -112,11 +127,11 @@ def _log_likelihood(committee: Committee, answers: Any, y: np.ndarray) -> np.nda
     return committee._density(answers).logpdf(target).sum(axis=2)
 
 
-def _score(classify: bool, answers: np.ndarray, truth: np.ndarray) -> float:
+def _score(classify: bool, answers: np.ndarray, truth: np.ndarray, weight: np.ndarray) -> float:
     if classify:
-        return float((answers.argmax(axis=1) == truth).mean())
-    spread = ((truth - truth.mean(axis=0)) ** 2).sum(axis=0)
-    square = ((truth - answers) ** 2).sum(axis=0)
+        return float(np.average(answers.argmax(axis=1) == truth, weights=weight))
+    spread = weight @ (truth - np.average(truth, axis=0, weights=weight)) ** 2
+    square = weight @ (truth - answers) ** 2
     return float((1.0 - square / np.maximum(spread, 1e-12)).min())
 
 
