@@ -2,6 +2,8 @@
 
 import json
 import re
+import shutil
+import subprocess
 from contextlib import redirect_stdout
 from functools import partial
 from importlib.util import find_spec
@@ -11,8 +13,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pinfactory import load
+from pinfactory import SpecialistClassifier, SpecialistRegressor, load
 from pinfactory.cli import main
+from pinfactory.cli.models import predictions
+from pinfactory.cli.tables import labels
 
 NASTY = '<script>alert("x")</script>$a$'
 
@@ -98,6 +102,23 @@ def test_predict_gives_what_the_model_says_and_who_decided(fitted, capsys, tmp_p
     assert max(len(text) for text in re.findall(r"[\d.]+", printed)) <= 8  # six digits, 0 and point
 
 
+def test_classes_that_a_gap_made_fractions_are_whole():
+    assert labels(pd.Series([0.0, 1.0, 1.0])).tolist() == [0, 1, 1]
+    assert labels(pd.Series([0.5, 1.0])).tolist() == ["0.5", "1.0"]
+
+
+def test_columns_of_predictions_keep_out_of_the_way_of_the_target():
+    x = np.linspace(0.0, 1.0, 60)
+    frame, quick = pd.DataFrame({"x": x}), {"max_iter": 5, "start": "random"}
+    regressor = SpecialistRegressor(1, **quick).fit(frame, pd.Series(x, name="deviation"))
+    told = predictions(regressor, frame)
+    assert list(told) == ["deviation", "deviation_", "expert", "p(expert)"]
+    np.testing.assert_allclose(told["deviation"], regressor.predict(frame))
+    labels = pd.Series(np.where(x > 0.5, "expert", "lay"), name="expert")
+    told = predictions(SpecialistClassifier(1, **quick).fit(frame, labels), frame)
+    assert list(told) == ["expert", "p(expert)", "p(lay)", "expert_", "p(expert)_"]
+
+
 def test_explain_prints_rules_a_row_and_what_was_done(fitted, capsys):
     model = str(fitted / "model.pin")
     assert main(["explain", model]) == 0
@@ -111,6 +132,20 @@ def test_explain_prints_rules_a_row_and_what_was_done(fitted, capsys):
     assert main(["explain", model, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert {rule["where"] for rule in told["rules"]} == {"night", "not night"}
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@pytest.mark.parametrize(("typed", "offered"), [("fi", "fit"), ("fit a.csv --tar", "--target")])
+def test_a_shell_completes_commands_and_options(tmp_path, capsys, typed, offered):
+    assert main(["--tyro-print-completion", "bash"]) == 0
+    (tmp_path / "completion").write_text(capsys.readouterr().out)
+    words = f"pinfactory {typed}".split()
+    ask = (
+        f"COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}; _tyro_pinfactory pinfactory"
+    )
+    script = f"source {tmp_path}/completion; {ask} {words[-1]} {words[-2]}; echo ${{COMPREPLY[@]}}"
+    told = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert offered in told.stdout.split()
 
 
 def write_odd_tables():
@@ -233,9 +268,9 @@ def test_density_finds_the_strange_row_of_a_table_with_gaps(tmp_path, monkeypatc
 @pytest.mark.slow
 def test_classes_make_a_page_too_that_doubts_a_column_which_tells_all(folder, tmp_path, capsys):
     frame = shifts(200)
-    frame["paid"] = (frame["wage"] > 30).astype(float)
-    frame["a stamp"] = np.where(frame["paid"], "yes", "no")
-    frame.loc[5, "paid"] = np.nan
+    frame["paid"] = frame["wage"] > 30
+    when = np.where(frame["paid"], "2021-01-04", "2020-01-06")
+    frame["a stamp"] = pd.to_datetime(when) + pd.to_timedelta(np.arange(200) % 7, unit="D")
     frame.drop(columns="wage").to_csv(tmp_path / "paid.csv", index=False)
     arguments = ["--target", "paid", "--experts", "2", "--out", str(tmp_path), "--json"]
     assert main(["fit", str(tmp_path / "paid.csv"), *arguments]) == 0
@@ -243,8 +278,9 @@ def test_classes_make_a_page_too_that_doubts_a_column_which_tells_all(folder, tm
     assert told["kind"] == "classes"
     assert told["held_out"][0]["score"] == 1.0
     assert "use --without 'a stamp'" in told["notes"][-1]
-    assert set(told["rules"][0]["typical"]) == {"0", "1"}  # though the gap made them 0.0 and 1.0
+    assert set(told["rules"][0]["typical"]) == {"False", "True"}
     page = (tmp_path / "report.html").read_text()
     assert "log-odds" in page
     assert "right as often" in page
+    assert re.search("the truth was (True|False)", page)
     assert "The most frequent answer, " in page

@@ -1,13 +1,17 @@
-"""The page in a real browser: no error, no network, and controls that change the picture."""
+"""Pages in a real browser: no error, no network, and controls that change the picture."""
 
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
+from io import StringIO
 
+import numpy as np
+import pandas as pd
 import pytest
 
+from pinfactory.cli import main
 from pinfactory.experiments import Listing, run
 from pinfactory.report import write_page
 
@@ -46,7 +50,24 @@ def page(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def browser(page, tmp_path_factory):
+def model_page(tmp_path_factory):
+    """What the command line makes of a table with gaps, long names and markup."""
+    random, out = np.random.default_rng(0), tmp_path_factory.mktemp("model")
+    night, years = random.random(300) < 0.5, random.uniform(0, 30, 300)
+    wage = np.where(night, 40.0 + 0.2 * years, 10.0 + 1.5 * years) + random.normal(0, 1, 300)
+    town = random.choice(["Ayr", "Bath", "</td><script>throw 1</script>"], 300)
+    years[::10] = np.nan
+    name = "completed_years_of_service_with_the_present_employer"
+    frame = pd.DataFrame({"wage": wage, "night": night, name: years, "town": town})
+    frame.to_csv(out / "shifts.csv", index=False)
+    with redirect_stdout(StringIO()):
+        fit = ["fit", str(out / "shifts.csv"), "--target", "wage", "--experts", "2"]
+        assert main([*fit, "--out", str(out)]) == 0
+    return out / "report.html"
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory):
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium")
     for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
@@ -54,15 +75,27 @@ def browser(page, tmp_path_factory):
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
     try:
-        driver.get_log("performance")  # what the empty tab has loaded
-        driver.get(page.as_uri())
-        driver.switch_to.frame(driver.find_element(By.CSS_SELECTOR, "iframe.explore"))
-        WebDriverWait(driver, 60).until(
-            lambda d: d.find_elements(By.CSS_SELECTOR, "#explorer-plane .ring")
-        )
         yield driver
     finally:
         driver.quit()
+
+
+def loaded(driver, page):
+    """Return a browser that has loaded a page, and nothing since its logs were emptied."""
+    for kind in ("performance", "browser"):
+        driver.get_log(kind)
+    driver.get(page.as_uri())
+    return driver
+
+
+@pytest.fixture(scope="module")
+def browser(driver, page):
+    loaded(driver, page)
+    driver.switch_to.frame(driver.find_element(By.CSS_SELECTOR, "iframe.explore"))
+    WebDriverWait(driver, 60).until(
+        lambda d: d.find_elements(By.CSS_SELECTOR, "#explorer-plane .ring")
+    )
+    return driver
 
 
 @contextmanager
@@ -121,7 +154,8 @@ def slide(browser, name, value):
     )
 
 
-def test_the_page_loads_without_errors_and_without_the_network(browser, page):
+def require_alone(browser, page):
+    """Refuse errors on the console, and requests for anything but the page."""
     assert browser.get_log("browser") == []
     messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
     asked = [
@@ -133,6 +167,17 @@ def test_the_page_loads_without_errors_and_without_the_network(browser, page):
     ]
     assert page.as_uri() in asked
     assert all(url == page.as_uri() or url.startswith("data:") for url in asked)
+
+
+def require_within(browser, width):
+    """Refuse a page that sticks out to the side of a window."""
+    metrics = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+
+
+def test_the_page_loads_without_errors_and_without_the_network(browser, page):
+    require_alone(browser, page)
 
 
 def test_every_control_changes_numbers_and_picture(browser):
@@ -193,13 +238,10 @@ def test_a_click_on_a_dot_shows_its_committee(browser):
 
 @pytest.mark.parametrize("width", [1200, 400])
 def test_nothing_sticks_out_to_the_side(browser, width):
-    metrics = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    with whole_page(browser):
+        require_within(browser, width)
     sizes = "return [document.documentElement.scrollWidth, innerWidth];"
     inner, available = browser.execute_script(sizes)
-    with whole_page(browser):
-        outer, _ = browser.execute_script(sizes)
-    assert outer <= width
     assert inner <= available < width
 
 
@@ -221,3 +263,16 @@ def test_the_dark_scheme_changes_page_and_plots(browser):
     WebDriverWait(browser, 60).until(
         lambda _: all(a != b for a, b in zip(light, look(), strict=True))
     )
+
+
+def test_the_report_of_a_model_stands_alone_at_any_width(driver, model_page):
+    """The last test: it loads another page."""
+    driver.switch_to.default_content()
+    loaded(driver, model_page)
+    require_alone(driver, model_page)
+    pictures = driver.find_elements(By.TAG_NAME, "img") + driver.find_elements(By.TAG_NAME, "svg")
+    assert pictures
+    for width in (1200, 400):
+        require_within(driver, width)
+        assert all(picture.size["width"] > 100 for picture in pictures)
+    assert driver.find_elements(By.TAG_NAME, "script") == []

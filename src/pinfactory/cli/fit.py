@@ -129,7 +129,8 @@ def _doubts(committee: Any, score: float) -> list[str]:
     """Say which column to look at if hardly anything is left unexplained."""
     if score < TOO_GOOD:
         return []
-    column = committee.rules()[0].weights[0].column
+    label = committee.rules()[0].weights[0].column
+    column = next(c.name for c in committee.encoding_.columns if c.label == label)
     option = f"--without {shlex.quote(column)}"
     return [f"Almost too good: if {column} is known only afterwards, use {option}"]
 

@@ -2,6 +2,7 @@
 
 import sys
 import textwrap
+from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -56,12 +57,23 @@ def predictions(committee: Any, frame: Any) -> Any:
         proba = committee.predict_proba(frame)
         columns = {target: committee.classes_[proba.argmax(axis=1)]}
         pairs = zip(committee.classes_, proba.T, strict=True)
-        columns |= {f"p({label})": column.round(6) for label, column in pairs}
+        for label, column in pairs:
+            columns[_free(f"p({label})", columns)] = column.round(6)
     else:
         mean, std = committee.predict(frame, return_std=True)
-        columns = {target: mean, "deviation": std}
-    who = {"expert": share.argmax(axis=1), "p(expert)": share.max(axis=1).round(6)}
-    return pd.DataFrame(columns | who)
+        columns = {target: mean, _free("deviation", [target]): std}
+    columns |= {
+        _free("expert", columns): share.argmax(axis=1),
+        _free("p(expert)", columns): share.max(axis=1).round(6),
+    }
+    return pd.DataFrame(columns)
+
+
+def _free(name: str, taken: Collection[str]) -> str:
+    """Return a name that no column has, such as a target of that name."""
+    while name in taken:
+        name += "_"
+    return name
 
 
 def explain(

@@ -175,7 +175,7 @@ def load_model(path: Path) -> Any:
         model = load(path)
     except ModelFileError as error:
         raise ValueError(str(error)) from error
-    if not hasattr(model, "rules_"):
+    if not (hasattr(model, "encoding_") and hasattr(model, "rules")):
         raise ValueError(f"{path} must hold a committee fitted on a table, but is another model")
     return model
 

@@ -56,7 +56,8 @@ def model_card(
 def _head(committee: Committee, source: str, notes: Sequence[str]) -> str:
     target = getattr(committee, "target_name_", "") or "the target"
     kind = "classifier" if is_classifier(committee) else "regressor"
-    n_rows = f"{committee.rules_.n_rows:,} rows" if hasattr(committee, "rules_") else "an array"
+    unmeasured = "a table" if hasattr(committee, "encoding_") else "an array"
+    n_rows = f"{committee.rules_.n_rows:,} rows" if hasattr(committee, "rules_") else unmeasured
     lines = [
         f"# Model card: {_safe(target)}",
         f"A committee of experts ({kind}) that predicts {_safe(target)} from "

@@ -194,6 +194,8 @@ class SpecialistClassifier(ClassifierMixin, Committee):
         self, X: Any, y: Any, sample_weight: Any, *, reset: bool, counts: Counts | None = None
     ) -> Samples:
         X, y, weight = self._checked(X, y, sample_weight, reset=reset, numeric=False)
+        if y.dtype == object and any(label is None for label in y):
+            raise ValueError("`y` must have a label for every row, but has None.")
         check_classification_targets(y)
         classes = np.unique(y[weight > 0]) if counts is None else counts.labels
         if len(classes) < 2:

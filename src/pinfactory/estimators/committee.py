@@ -120,14 +120,16 @@ class Committee(LargeLearner):
         from .rules import find_rules
 
         check_is_fitted(self)
-        if X is not None and y is not None:
+        if (X is None) != (y is None):
+            raise ValueError("`rules` needs both samples and targets, rules(X, y), or neither.")
+        if X is not None:
             numeric = not hasattr(self, "classes_")
-            X, y, _ = self._checked(X, y, None, reset=False, numeric=numeric)
-            return find_rules(self, X, self._measured_targets(y))
+            X, y, weight = self._checked(X, y, None, reset=False, numeric=numeric)
+            return find_rules(self, X, self._measured_targets(y), weight)
         if not hasattr(self, "rules_"):
             raise ValueError(
                 "`rules` needs samples and targets, rules(X, y), unless `fit` was given a data "
-                "frame."
+                "frame and nothing was learned since."
             )
         return self.rules_
 
@@ -154,7 +156,7 @@ class Committee(LargeLearner):
             ``values``, ``base_values``, ``data`` and ``feature_names``; values and base add up to
             the answers exactly.
         """
-        from .row import attribute
+        from .attributions import attribute
 
         check_is_fitted(self)
         return attribute(self, X)
@@ -269,12 +271,6 @@ class Committee(LargeLearner):
         if check.integer("expert", expert, 0) >= self.n_experts_:
             raise ValueError(f"`expert` must be below {self.n_experts_}, but got {expert}.")
         return self._ask(ask_expert, X, jnp.asarray(expert))
-
-    def _set_rules(self, X: Float[np.ndarray, "n d"], y: np.ndarray) -> None:
-        """Remember what can be told of a data frame, which is not there any more when asked."""
-        from .rules import find_rules
-
-        self.rules_ = find_rules(self, X, y)
 
 
 @compiled

@@ -114,8 +114,11 @@ def _term(
         return Term(index, above == rising, 0.5, levels) if 0.0 <= cut < 1.0 else None
     values = X[:, used[0]]
     below, beyond = values[values <= cut], values[values > cut]
-    if len(below) and len(beyond):
-        cut = shortest(below.max(), beyond.min())
+    little = 1e-4 * float(np.ptp(values))
+    least = below.max() if len(below) else cut - little
+    most = beyond.min() if len(beyond) else cut + little
+    if least < most:
+        cut = shortest(least, most)
     return Term(index, above == rising, float(cut))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.base import is_classifier
 
 from pinfactory.networks import FARTHEST_SELECTED, SoftTree
-from pinfactory.tables import MISSING, OTHER, Column, Encoding
+from pinfactory.tables import DAYS, MISSING, OF_TEXT, OTHER, Column, Encoding
 
 from .committee import Committee
 from .explain import encoding_of, require_all_asked, standard_answers
@@ -28,11 +28,11 @@ def to_sql(committee: Committee, table: str) -> str:
     tree = hierarchy.selector
     if not isinstance(tree, SoftTree):
         raise ValueError(f'`to_sql` needs selector="tree", but got {committee.selector!r}.')
-    dated = [column.name for column in encoding.columns if column.part]
-    if dated:
+    timed = [column.name for column in encoding.columns if column.part or column.note == DAYS]
+    if timed:
         raise ValueError(
-            f"`to_sql` cannot take dates apart in every database: fit without {dated[0]!r}, or "
-            "with columns of its parts."
+            f"`to_sql` cannot take dates and durations apart in every database: fit without "
+            f"{timed[0]!r}, or with columns of numbers that say the same."
         )
     free = np.flatnonzero(np.asarray(hierarchy.available)).tolist()
     steps = _steps(committee, encoding, tree, free)
@@ -131,7 +131,8 @@ def _of_column(column: Column) -> list[str]:
     value = f"COALESCE({name}, {_number(column.fill)})"
     if column.kind == "boolean":
         gone = f"WHEN {name} IS NULL THEN {_number(column.fill)}"
-        value = f"CASE {gone} WHEN {name} THEN 1.0 ELSE 0.0 END"
+        truth = f"{name} = {_text('True')}" if column.note == OF_TEXT else name
+        value = f"CASE {gone} WHEN {truth} THEN 1.0 ELSE 0.0 END"
     gap = f"CASE WHEN {name} IS NULL THEN 1.0 ELSE 0.0 END"
     if column.kind != "category":
         return [value, gap][: len(column.feature_levels())]

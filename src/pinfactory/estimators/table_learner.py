@@ -1,6 +1,7 @@
 """What classifier and regressor share until they are fitted: from samples to a hierarchy."""
 
 import math
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -23,7 +24,7 @@ from pinfactory.core.growth import has_movable_outputs, order_by_share
 from pinfactory.core.hierarchy import Hierarchy, pick
 from pinfactory.core.information import Estimate, Information, Meter, estimate_information
 from pinfactory.core.learning import Data, State
-from pinfactory.tables import INDICATOR_SCALE, Rules, as_frame
+from pinfactory.tables import FAR, INDICATOR_SCALE, Rules, as_frame
 
 from .budgets import meet_budgets, warn_of_bits, warn_of_price
 from .candidates import search
@@ -100,6 +101,12 @@ class TableLearner(FrameInputs, CommitteeSettings):
         if as_frame(X) is not None and (reset or hasattr(self, "encoding_")):
             if reset:
                 self.target_name_ = str(getattr(y, "name", None) or "")
+            if not reset and (names := self.encoding_.unused(X)):
+                warnings.warn(
+                    "not used, because hardly any of the first rows differed in it: "
+                    f"{', '.join(names)}. Begin with rows that are mixed.",
+                    stacklevel=3,
+                )
             X, y = check_X_y(self._encoded(X, reset=reset), y, estimator=self, **kinds)
         else:
             self._refuse_array(reset=reset)
@@ -175,7 +182,15 @@ class TableLearner(FrameInputs, CommitteeSettings):
         self._warn_of_bits()
         self._set_noise(read, len(table.x))
         if hasattr(self, "encoding_"):
-            self._set_rules(samples.X, samples.y)
+            self._set_rules(samples, distances.middle)
+
+    def _set_rules(self, samples: Samples, middle: Reach) -> None:
+        """Remember what can be told of a data frame, which is not there any more when asked."""
+        from .rules import find_rules
+
+        counted = samples.take(samples.weight > 0.0)
+        learned = counted.take(middle.distance(counted.X, counted.rows) <= FAR)
+        self.rules_ = find_rules(self, *learned)
 
     def _trained(self, table: Table, **training: Any) -> State:
         """Train candidates side by side, and return the best."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import narwhals as nw
 import numpy as np
 
-from pinfactory.tables import Column, Encoding
+from pinfactory.tables import Column, Encoding, as_frame
 
 # More categories than this crowd an axis.
 MOST_LEVELS = 12
@@ -67,7 +67,12 @@ def slice_of_array(
     points = np.tile(np.median(columns, axis=0), (mesh[0].size, 1))
     for i, values in zip(chosen, mesh, strict=True):
         points[:, i] = values.ravel()
-    asked = type(X)(points, columns=X.columns) if hasattr(X, "columns") else points
+    asked: Any = points
+    if (frame := as_frame(X)) is not None:
+        columns_of = dict(zip(frame.columns, points.T, strict=True))
+        asked = nw.from_dict(columns_of, backend=frame.implementation).to_native()
+    elif hasattr(X, "columns"):  # numbered
+        asked = type(X)(points, columns=X.columns)
     picture = {
         "grid": axes,
         "points": columns[:, chosen],

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sklearn.base import is_classifier
 
 from pinfactory.estimators.card import usual_answer
 from pinfactory.estimators.tempering import tempered_curve
@@ -192,7 +193,7 @@ def _example(committee: Any, X: Any, y: Any) -> dict[str, Any]:
     truth = y.iloc[row]
     return {
         "told": told,
-        "truth": truth if isinstance(truth, str) else quantity(float(truth), 4),
+        "truth": str(truth) if is_classifier(committee) else quantity(float(truth), 4),
         "bars": [(part, 100.0 * abs(part.amount) / largest) for part in shown],
         "rest": sum(part.amount for part in told.contributions[MOST_COLUMNS:]),
         "n_rest": max(0, len(told.contributions) - MOST_COLUMNS),

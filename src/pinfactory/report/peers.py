@@ -14,10 +14,12 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from threadpoolctl import threadpool_limits
 
-from pinfactory.tables import Encoding
+from pinfactory.tables import MISSING, OTHER, Encoding
 
 COMMITTEE, LINEAR, TREE, BOOSTING = "committee", "one line", "tree", "boosting"
 CUBIST, EBM = "Cubist", "EBM"
+# Those that know categories and missing values.
+NATIVE = (BOOSTING, EBM)
 PEERS = (LINEAR, TREE, BOOSTING, CUBIST, EBM)
 # Numbers (rows times features) beyond which a fit takes many minutes: fewer rows are learned from.
 MOST_NUMBERS = {EBM: 50_000}
@@ -91,20 +93,43 @@ def judge_peer(
     learned: tuple[Any, np.ndarray],
     held_out: tuple[Any, np.ndarray],
 ) -> Judgement:
-    """Fit a model on a frame and its targets as a committee sees them; judge it on others."""
+    """Fit a model on a frame and its targets; judge it on others.
+
+    Models that know categories and missing values take them so, as their documentation recommends;
+    others take the numbers that a committee sees.
+    """
     encoding, y = Encoding.learn(learned[0]), learned[1]
+    prepare: Callable[[Encoding, Any], Any] = _native if name in NATIVE else Encoding.transform
+    X, others = prepare(encoding, learned[0]), prepare(encoding, held_out[0])
     some = np.arange(len(y))
-    if len(y) * len(encoding.features) > MOST_NUMBERS.get(name, np.inf):
-        some = np.random.default_rng(0).permutation(some)
-        some = some[: MOST_NUMBERS[name] // len(encoding.features)]
+    if X.size > MOST_NUMBERS.get(name, np.inf):
+        some = np.random.default_rng(0).permutation(some)[: MOST_NUMBERS[name] // X.shape[1]]
     start = time.process_time()
     # Threads that wait for one another on a busy machine take several times as long.
     with warnings.catch_warnings(), threadpool_limits(1):
         warnings.simplefilter("ignore")  # of iterations, names, and features of no use
-        model = make().fit(encoding.transform(learned[0])[some], y[some])
+        model = make().fit(X.iloc[some] if name in NATIVE else X[some], y[some])
         seconds = time.process_time() - start
-        told = judge(name, model, classes, encoding.transform(held_out[0]), held_out[1], seconds)
+        told = judge(name, model, classes, others, held_out[1], seconds)
     return told._replace(rows=None if len(some) == len(y) else len(some))
+
+
+def _native(encoding: Encoding, frame: Any) -> Any:
+    """Return a frame of numbers with gaps, and categories as such but for those too rare."""
+    import pandas as pd
+
+    used = [column for column in encoding.columns if column.kind != "left out"]
+    found: dict[int, Any] = {}
+    for i, (column, values) in enumerate(zip(used, encoding.values(frame), strict=True)):
+        if column.kind == "category":
+            levels = [level for level in column.indicated if level != MISSING]
+            rare = OTHER if column.has_other else MISSING
+            known = np.where(np.isin(values, [*levels, MISSING]), values, rare).astype(object)
+            known[known == MISSING] = None
+            found[i] = pd.Categorical(known, levels)
+        else:
+            found[i] = np.asarray(values, float)
+    return pd.DataFrame(found).rename(columns=str)
 
 
 def _terms(model: Any) -> int:

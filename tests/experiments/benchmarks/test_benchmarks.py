@@ -31,7 +31,7 @@ SMALLEST = {
     "density_peers": {"seeds": 1, "sets": ("iris",), "n_folds": 2},
     "density_speed": {"seeds": 1, "rows": 3000, "repeats": 1},
     "env_steps": {"seeds": 1, "n_envs": 2, "our_steps": 20, "their_steps": 20},
-    "file_to_report": {"tables": ("MathPlacement",)},
+    "file_to_report": {"tables": ("HealthInsurance",)},
     "fit_speed": {"seeds": 1, "steps": 300, "loop_steps": 5},
     "large_tables": {"seeds": 1, "rows": (3000,), "n_experts": (2,)},
     "maml_speed": {"seeds": 1, "steps": 500, "loop_steps": 1, "n_experts": (2,)},
