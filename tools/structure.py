@@ -45,6 +45,7 @@ WHY_LONG = {
     "estimators/mixture.py": _REFERENCE,
     "estimators/regressor.py": _REFERENCE,
     "estimators/table_learner.py": "one class: what both committees do from samples to a state",
+    "estimators/table.py": "from samples to rows, what all fits begin with, in one place",
     "experiments/benchmarks/rooflines.py": "one benchmark; five loops need five set-ups",
     "meta/learner.py": _REFERENCE,
     "meta/parameters.py": "thirty settings of two classes, each explained",

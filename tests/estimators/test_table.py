@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pinfactory.estimators.distinct import Rows
-from pinfactory.estimators.table import Distances, RowBatches, Table, Validation
+from pinfactory.estimators.table import Distances, RowBatches, Rows, Table, Validation
 
 
 def table(n: int) -> Table:

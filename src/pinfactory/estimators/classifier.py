@@ -23,14 +23,13 @@ from pinfactory.core.learning import Data
 from pinfactory.persistence import register
 
 from .committee import Committee
-from .distinct import Rows
 from .drawn import Counts
 from .fitting import Problem
 from .judging import Judge
 from .linear_tree import grow
 from .parameters import ATTRIBUTES, PARAMETERS
 from .stream import Samples
-from .table import RowNumbers, Table
+from .table import RowNumbers, Rows, Table
 
 Routing = Literal["mixture", "best", "sampled"]
 

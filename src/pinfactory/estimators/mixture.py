@@ -35,7 +35,7 @@ from pinfactory.persistence import register
 
 from .chunked import as_chunks, numbers
 from .density_model import DensityModel
-from .distinct import Rows, distinct
+from .table import Rows, distinct
 
 # Least and largest total weight of the samples, and largest β₂ times that.
 MIN_WEIGHT, MAX_WEIGHT, MAX_EVIDENCE = 1e-12, 1e12, 1e15

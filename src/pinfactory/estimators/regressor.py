@@ -32,7 +32,6 @@ from pinfactory.tables import FAR
 
 from .beyond import Beyond
 from .committee import Committee
-from .distinct import Rows
 from .drawn import Counts
 from .fitting import Problem
 from .judging import Judge
@@ -49,7 +48,7 @@ from .predictive import (
     root_mean_square,
 )
 from .stream import Samples, fits
-from .table import MOST_RANGED, Distances, Reach, RowNumbers, Table
+from .table import MOST_RANGED, Distances, Reach, RowNumbers, Rows, Table
 from .table_learner import ReadBlocks, unscaled
 
 

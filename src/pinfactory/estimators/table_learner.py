@@ -28,12 +28,11 @@ from pinfactory.tables import FAR, INDICATOR_SCALE, Rules, as_frame
 
 from .budgets import meet_budgets, warn_of_bits, warn_of_price
 from .candidates import search
-from .distinct import Rows, repeated
 from .drawn import Counts
 from .fitting import Problem, Replica, Trainer
 from .parameters import CommitteeSettings
 from .stream import Samples
-from .table import Distances, FrameInputs, Reach, Table
+from .table import Distances, FrameInputs, Reach, Rows, Table, repeated
 
 # Rows that are asked at once, and those of many experts: bounds the memory of predictions.
 BLOCK, SMALLEST_BLOCK, MANY_EXPERTS = 8192, 128, 64
