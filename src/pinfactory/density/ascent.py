@@ -15,7 +15,7 @@ from pinfactory.core.families import NormalWishart
 from pinfactory.core.growth import by_share
 from pinfactory.core.hierarchy import take_expert
 
-from . import gaps, matrices
+from . import gaps
 from .experts import (
     Blocks,
     Experts,
@@ -23,6 +23,7 @@ from .experts import (
     Statistics,
     fit_experts,
     fit_prior,
+    inverse,
     mean_precision_root,
     selector_logits,
     utility,
@@ -94,7 +95,7 @@ def expectation(experts: Experts, sums: Sums) -> Expectation:
     m, d = first.shape
     mean = first / jnp.maximum(mass, 1e-30)[:, None]
     scatter = second - mass[:, None, None] * mean[:, :, None] * mean[:, None, :]
-    back = jnp.swapaxes(matrices.inverse(mean_precision_root(experts.posterior)), -1, -2)
+    back = jnp.swapaxes(inverse(mean_precision_root(experts.posterior)), -1, -2)
     mean = experts.posterior.mean + jnp.einsum("mij,mj->mi", back, mean)
     statistics = Statistics(mass, mean, back @ scatter @ jnp.swapaxes(back, -1, -2))
     # ‖z‖² summed over samples is the trace of the second moments.
