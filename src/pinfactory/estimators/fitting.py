@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Key
 
 from pinfactory import settings as check
 from pinfactory.core.batches import Batches, Epochs, current_mesh
@@ -285,26 +285,6 @@ class Trainer:
         else:
             scores = _objectives(self.learner.loss, states, data, run.key[0])
         return Fit(states, np.asarray(scores), trained)
-
-    def fit_batch(
-        self, table: Table, replica: Replica, known: State | None, n_iter: int, n_passes: int
-    ) -> Trained[State]:
-        """Go on learning, seeing each row so many times."""
-        batch_size = self.batch_size(len(table.x))
-        epochs = Epochs(len(table.x), batch_size)
-        state = self.start([replica])[0] if known is None else self.proceed(known, replica)
-        run = Run.start(jnp.stack([jax.random.key(replica.seed)]), stack([state]))
-        run = eqx.tree_at(lambda r: r.step, run, jnp.asarray(n_iter))
-
-        def batches(
-            seeds: Sequence[Sequence[int]], start: int, n_steps: int
-        ) -> Int[np.ndarray, "replicas steps batch"]:
-            # The first epoch of these rows, whatever was seen before.
-            return epochs(seeds, start - n_iter, n_steps)
-
-        steps = n_iter - n_passes * (-len(table.x) // batch_size)
-        data = table.padded()
-        return self.train(self.learner, run, data, batches=batches, steps=steps, chunk=CHUNK)
 
 
 def _resumed(old: Resource, new: Resource) -> Resource:

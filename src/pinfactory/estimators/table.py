@@ -15,7 +15,7 @@ from sklearn.utils.validation import validate_data
 from pinfactory.core.batches import MIX, Epochs, hash_rows, hashed, padded, padded_length
 from pinfactory.core.hierarchy import stack
 from pinfactory.core.learning import Data
-from pinfactory.tables import FAR, Encoding, middle_range
+from pinfactory.tables import FAR, MIDDLE, Encoding
 
 # More repetitions of rows are not told apart; they then weigh more than one.
 MOST_REPEATED = 65_536
@@ -110,6 +110,11 @@ FARTHER, MOST_STEPS = 1.5, 8
 ROUNDS = 10
 
 
+def is_array(X: Any) -> bool:
+    """Return whether samples are an array in memory, neither a frame nor read in chunks."""
+    return isinstance(X, np.ndarray) and not isinstance(X, np.memmap)
+
+
 class FrameInputs:
     """Samples as numbers: a data frame is encoded, an array is taken as it is."""
 
@@ -161,7 +166,7 @@ class Reach(NamedTuple):
         too. Columns in which all rows of it are the same up to rounding have no end.
         """
         sample, weight = x[rows.position[:MOST_RANGED]], rows.weight[:MOST_RANGED]
-        low, high = middle_range(sample, weight)
+        low, high = np.quantile(sample, MIDDLE, axis=0, weights=weight, method=METHOD)
         # A value that more than half of the rows have is the median.
         usual = sample == np.quantile(sample, 0.5, axis=0, weights=weight, method=METHOD)
         for n in np.flatnonzero(weight @ usual > 0.5 * weight.sum()):
