@@ -1,9 +1,7 @@
 """Coordinate ascent on the free energy in closed form, over blocks of samples."""
 
-from dataclasses import replace
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -130,7 +128,7 @@ def conditional_entropy(
     return entropy / total
 
 
-class Ascent(eqx.Module):
+class Ascent(NamedTuple):
     """Experts, the statistics they were fitted to, and those that follow from them."""
 
     experts: Experts
@@ -167,7 +165,7 @@ class Ascent(eqx.Module):
         order = by_share(np.asarray(self.statistics.mass, float), used)
         of_experts = self.experts, self.fitted_to, self.statistics, self.divergence
         names = "experts", "fitted_to", "statistics", "divergence"
-        return replace(self, **dict(zip(names, _take(of_experts, order), strict=True)))
+        return self._replace(**dict(zip(names, _take(of_experts, order), strict=True)))
 
 
 # One program: array by array a first fit would compile one for every shape.

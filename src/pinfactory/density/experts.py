@@ -2,7 +2,6 @@
 
 from typing import Any, NamedTuple, TypeVar
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -44,7 +43,7 @@ class Blocks(NamedTuple):
     gaps: Gaps | None = None
 
 
-class Statistics(eqx.Module):
+class Statistics(NamedTuple):
     """Sufficient statistics of samples: their mass, mean and scatter about the mean."""
 
     mass: Float[Array | np.ndarray, "*m"]
@@ -114,14 +113,14 @@ def blend(
 # ---------------------------------------------------------------------------------------- experts
 
 
-class Experts(eqx.Module):
+class Experts(NamedTuple):
     """q_m(μ, Λ) of every expert, and log p(m), which is −∞ for an expert that is not in use."""
 
     posterior: NormalWishart
     log_weight: Float[Array | np.ndarray, " m"]
 
 
-class Hyperparameters(eqx.Module):
+class Hyperparameters(NamedTuple):
     """The experts' common prior p₀(μ, Λ), and both resources β₁ and β₂."""
 
     prior: NormalWishart
