@@ -41,7 +41,8 @@ WHY_LONG = {
     "core/training.py": "the loop, its compiled chunk, and what its observers see of both",
     "estimators/committee.py": _REFERENCE,
     "estimators/curve.py": _REFERENCE,
-    "estimators/fitting.py": "one class: every method needs the settings and the problem",
+    "estimators/fitting.py": "one class, each method of which needs settings and problem, and "
+    "the score of held-out rows that it trains by",
     "estimators/mixture.py": _REFERENCE,
     "estimators/regressor.py": _REFERENCE,
     "estimators/table_learner.py": "one class: what both committees do from samples to a state",

@@ -33,8 +33,7 @@ from pinfactory.tables import FAR
 from .beyond import Beyond
 from .committee import Committee
 from .drawn import Counts
-from .fitting import Problem
-from .judging import Judge
+from .fitting import Judge, Problem
 from .large import answered
 from .linear_tree import grow
 from .parameters import ATTRIBUTES, LIKELIHOODS, PARAMETERS
