@@ -11,7 +11,7 @@ from sklearn.utils.validation import validate_data
 from pinfactory.core.batches import Epochs, padded, padded_length
 from pinfactory.core.hierarchy import stack
 from pinfactory.core.learning import Data
-from pinfactory.tables import FAR, Encoding, middle_range
+from pinfactory.tables import FAR, INDICATOR_SCALE, Encoding, middle_range
 
 from .distinct import Rows
 
@@ -196,6 +196,19 @@ class Table(NamedTuple):
         share = np.cumsum(self.weight, dtype=float) / np.sum(self.weight, dtype=float)
         chosen = np.searchsorted(share, (np.arange(length) + 0.5) / length)
         return jax.device_put(self.x[np.minimum(chosen, len(share) - 1)])
+
+
+def indicator_scales(x: Float[np.ndarray, "n d"], rows: Rows) -> Float[np.ndarray, " d"]:
+    """Return the scale of each column that has two values, and 0 for all others."""
+    ends = [(x[part.position].min(axis=0), x[part.position].max(axis=0)) for part in rows.parts()]
+    low, high = np.min([end[0] for end in ends], axis=0), np.max([end[1] for end in ends], axis=0)
+    two = np.ones(x.shape[1], bool)
+    for part in rows.parts():
+        values = x[part.position]
+        two &= ((values == low) | (values == high)).all(axis=0)
+    scale = INDICATOR_SCALE * high - INDICATOR_SCALE * low
+    two &= scale > ROUNDING * np.maximum(np.abs(low), np.abs(high))
+    return np.where(two, scale, 0.0)
 
 
 class Validation(NamedTuple):
