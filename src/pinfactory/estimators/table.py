@@ -15,7 +15,7 @@ from sklearn.utils.validation import validate_data
 from pinfactory.core.batches import MIX, Epochs, hash_rows, hashed, padded, padded_length
 from pinfactory.core.hierarchy import stack
 from pinfactory.core.learning import Data
-from pinfactory.tables import FAR, MIDDLE, Encoding
+from pinfactory.tables import FAR, INDICATOR_SCALE, MIDDLE, Encoding
 
 # More repetitions of rows are not told apart; they then weigh more than one.
 MOST_REPEATED = 65_536
@@ -276,6 +276,19 @@ class Table(NamedTuple):
         share = np.cumsum(self.weight, dtype=float) / np.sum(self.weight, dtype=float)
         chosen = np.searchsorted(share, (np.arange(length) + 0.5) / length)
         return jax.device_put(self.x[np.minimum(chosen, len(share) - 1)])
+
+
+def indicator_scales(x: Float[np.ndarray, "n d"], rows: Rows) -> Float[np.ndarray, " d"]:
+    """Return the scale of each column that has two values, and 0 for all others."""
+    ends = [(x[part.position].min(axis=0), x[part.position].max(axis=0)) for part in rows.parts()]
+    low, high = np.min([end[0] for end in ends], axis=0), np.max([end[1] for end in ends], axis=0)
+    two = np.ones(x.shape[1], bool)
+    for part in rows.parts():
+        values = x[part.position]
+        two &= ((values == low) | (values == high)).all(axis=0)
+    scale = INDICATOR_SCALE * high - INDICATOR_SCALE * low
+    two &= scale > ROUNDING * np.maximum(np.abs(low), np.abs(high))
+    return np.where(two, scale, 0.0)
 
 
 class Validation(NamedTuple):

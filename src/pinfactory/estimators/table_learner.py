@@ -24,7 +24,7 @@ from pinfactory.core.growth import has_movable_outputs, order_by_share
 from pinfactory.core.hierarchy import Hierarchy, pick
 from pinfactory.core.information import Estimate, Information, Meter, estimate_information
 from pinfactory.core.learning import Data, State
-from pinfactory.tables import FAR, INDICATOR_SCALE, Rules, as_frame
+from pinfactory.tables import FAR, Rules, as_frame
 
 from .budgets import meet_budgets, warn_of_bits, warn_of_price
 from .candidates import search
@@ -33,7 +33,7 @@ from .drawn import Counts
 from .fitting import Problem, Replica, Trainer
 from .parameters import CommitteeSettings
 from .stream import Samples
-from .table import Distances, FrameInputs, Reach, Rows, Table, is_array, repeated
+from .table import Distances, FrameInputs, Reach, Rows, Table, indicator_scales, is_array, repeated
 
 # Rows that are asked at once, and those of many experts: bounds the memory of predictions.
 BLOCK, SMALLEST_BLOCK, MANY_EXPERTS = 8192, 128, 64
@@ -131,14 +131,18 @@ class TableLearner(FrameInputs, CommitteeSettings):
         return validate_data(self, X, reset=False, dtype=np.float64)
 
     def _fit_scaler(self, X: np.ndarray, rows: Rows) -> None:
-        """Take mean and deviation of the inputs, which standardise them from now on."""
+        """Take mean and deviation of the inputs, which standardise them from now on.
+
+        Columns of two values are indicators, whose scale does not depend on how rare they are.
+        """
+        self.scaler_ = unscaled(X.shape[1])
+        if not self.standardise:
+            return
         self.scaler_ = StandardScaler()
         for part in rows.parts():
             self.scaler_.partial_fit(X[part.position], sample_weight=part.weight)
-        if not self.standardise:
-            self.scaler_ = unscaled(X.shape[1])
-        elif hasattr(self, "encoding_"):
-            self.scaler_.scale_[self.encoding_.indicators] = INDICATOR_SCALE
+        scale = indicator_scales(X, rows)
+        self.scaler_.scale_[scale > 0.0] = scale[scale > 0.0]
 
     def _standardised(self, X: np.ndarray) -> np.ndarray:
         distance = (X - self.scaler_.mean_) / self.scaler_.scale_
