@@ -41,10 +41,12 @@ WHY_LONG = {
     "core/training.py": "the loop, its compiled chunk, and what its observers see of both",
     "estimators/committee.py": _REFERENCE,
     "estimators/curve.py": _REFERENCE,
-    "estimators/fitting.py": "one class: every method needs the settings and the problem",
+    "estimators/fitting.py": "one class, each method of which needs settings and problem, and "
+    "the score of held-out rows that it trains by",
     "estimators/mixture.py": _REFERENCE,
     "estimators/regressor.py": _REFERENCE,
     "estimators/table_learner.py": "one class: what both committees do from samples to a state",
+    "estimators/table.py": "from samples to rows, what all fits begin with, in one place",
     "experiments/benchmarks/rooflines.py": "one benchmark; five loops need five set-ups",
     "meta/learner.py": _REFERENCE,
     "meta/parameters.py": "thirty settings of two classes, each explained",

@@ -9,7 +9,7 @@ from sklearn.metrics import adjusted_rand_score
 from pinfactory import SpecialistClassifier, SpecialistRegressor
 from pinfactory.core.hierarchy import stack
 from pinfactory.core.learning import Data
-from pinfactory.estimators import judging
+from pinfactory.estimators.fitting import Judge, held_out_scores
 from pinfactory.estimators.predictive import least_deviation
 
 
@@ -78,14 +78,14 @@ def test_where_several_pay_they_are_used_and_the_gain_is_told(divided):
 def test_more_error_than_one_line_costs_beyond_doubt(divided, shift):
     loss = shift + np.random.default_rng(0).normal(size=50)
     weight = np.repeat([1.0, 3.0], 25)
-    judge = judging.Judge(
+    judge = Judge(
         utility=None,
         score=lambda model, data: jnp.ones(len(data.weight)),
         error=lambda model, data: data.y[:, 0],
     )
     # Errors stand where targets would; a row without weight does not count.
     rows = np.zeros((51, 2)), np.append(loss + 4.0, np.nan)[:, None], np.append(weight, 0.0)
-    found = judging.held_out_scores(
+    found = held_out_scores(
         judge,
         stack([divided.state_]),
         judged=Data(*(jnp.asarray(column, jnp.float32) for column in rows)),

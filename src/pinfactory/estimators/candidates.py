@@ -21,8 +21,7 @@ from pinfactory.core.growth import BEYOND_NOISE, Gain, fewest_as_good, mean_gain
 from pinfactory.core.hierarchy import Hierarchy, pick, stack
 from pinfactory.core.learning import State
 
-from .fitting import Fit, Replica, Trainer
-from .judging import scores_of_rows
+from .fitting import Fit, Replica, Trainer, scores_of_rows
 from .linear_tree import LinearTree
 from .starts import accepts_leaves, begin, place, teach
 from .table import RowNumbers, Table, Validation

@@ -25,7 +25,8 @@ from pinfactory.tree_search import TreeSearch
 
 from .beyond import Beyond
 from .chunked import as_chunks
-from .large import LargeLearner
+from .large import known_columns
+from .online import OnlineLearner
 from .table_learner import BLOCK, Inputs, select
 
 # With fewer effective experts than this a division of labour has collapsed.
@@ -35,7 +36,7 @@ COLLAPSED = 1.05
 _searches: "WeakKeyDictionary[Committee, tuple[Hierarchy, TreeSearch]]" = WeakKeyDictionary()
 
 
-class Committee(LargeLearner):
+class Committee(OnlineLearner):
     """A selector and simple experts that can be asked.
 
     A subclass says in `_mixture` how the answers of all experts become one.
@@ -213,7 +214,7 @@ class Committee(LargeLearner):
             return self._ask_numbers(question, self._numbers(X), *more, size=size)
         answers = [
             self._ask_numbers(question, self._numbers(part), *more, size=size)
-            for part in self._parts(chunks)
+            for part in known_columns(self, chunks)
         ]
         return jax.tree.map(lambda *parts: np.concatenate(parts), *answers)
 
