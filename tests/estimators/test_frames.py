@@ -58,6 +58,17 @@ def test_a_category_that_occurs_once_has_no_weight(regressor):
     assert max(abs(weight.value) for weight in weights) < 60.0
 
 
+def test_a_row_is_explained_with_the_values_it_has(homes, regressor):
+    odd = pd.DataFrame({"area": [np.nan], "place": ["Mars"], "lift": [None]})
+    with pytest.warns(UserWarning, match="not seen in fit") as warned:
+        told = regressor.explain_row(odd)
+    assert len(warned) == 1
+    shown = {part.column: part.value for part in told.contributions}
+    assert shown == {"area": "(missing)", "place": "Mars (unknown)", "lift": "(missing)"}
+    if told.change is not None:
+        assert told.change.value == shown[told.change.column]
+
+
 def test_frames_of_numbers_are_what_arrays_are(homes):
     frame = homes[0][["area", "lift"]].fillna(50.0).astype(float)
     labels = np.where(frame["area"] > 60, "large", "small")

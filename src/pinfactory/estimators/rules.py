@@ -54,6 +54,7 @@ def find_rules(
         found, path = find_condition(encoding, X, mine, weight), paths[m] if paths else None
         told = _exact(encoding, X, path, mine, weight)
         typical = np.average(answers[mine, m], axis=0, weights=weight[mine])
+        weights, rest = _weights(committee, encoding, X[mine], value[m], error[m])
         found = told if told is not None and told.fidelity >= found.fidelity else found
         rules.append(
             Rule(
@@ -69,7 +70,8 @@ def find_rules(
                 int(mine.sum()),
                 int(found.holds(encoding, X).sum()),
                 dict(zip(names, typical.tolist(), strict=True)),
-                _weights(committee, encoding, X[mine], value[m], error[m]),
+                weights,
+                rest,
                 _score(is_classifier(committee), answers[mine, m], truth[mine], weight[mine]),
             )
         )
@@ -137,10 +139,13 @@ def _score(classify: bool, answers: np.ndarray, truth: np.ndarray, weight: np.nd
 
 def _weights(
     committee: Committee, encoding: Encoding, mine: np.ndarray, value: np.ndarray, error: np.ndarray
-) -> tuple[Weight, ...]:
-    """Return an expert's weights, ordered by how much a column changes its answers to its rows."""
+) -> tuple[tuple[Weight, ...], tuple[float, ...]]:
+    """Return an expert's weights, ordered by how much a column changes its answers to its rows.
+
+    And by how much all columns do together, and those after the first, the second, and so on.
+    """
     if not value.size:
-        return ()
+        return (), ()
     n_outputs = len(value)
     several = [str(c) for c in getattr(committee, "classes_", range(n_outputs))]
     outputs = [""] if n_outputs == 1 else several
@@ -155,7 +160,7 @@ def _weights(
         else:
             counts = np.asarray([len(mine), *mine[:, places[1:]].sum(axis=0)], int)
         for o, output in enumerate(outputs):
-            effect = float(np.std(mine[:, places] @ value[o, places]))
+            change = mine[:, places] @ value[o, places]
             found = [
                 Weight(
                     column.label,
@@ -168,6 +173,12 @@ def _weights(
                 for place, count in zip(places, counts, strict=True)
                 if count
             ]
-            ranked.append((effect, found))
-    ranked.sort(key=lambda pair: -pair[0])
-    return tuple(weight for effect, found in ranked if effect > 0.0 for weight in found)
+            if change.std() > 0.0:
+                ranked.append((o, change, found))
+    ranked.sort(key=lambda each: -each[1].std())
+    total = np.zeros((n_outputs, len(mine)))
+    rest = [0.0]
+    for o, change, _ in reversed(ranked):
+        total[o] += change
+        rest.append(float(total.std(axis=1).max()))
+    return tuple(weight for *_, found in ranked for weight in found), tuple(reversed(rest))

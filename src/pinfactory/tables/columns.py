@@ -122,19 +122,19 @@ class Column:
         features = np.column_stack([np.where(gone, self._filled, values), gone])
         return features[:, : len(self.feature_levels())]
 
-    def strange(self, values: np.ndarray) -> str:
-        """Describe values that were not seen in `fit`; "" if there are none."""
-        if self.kind == "category":
-            new = sorted(set(values.tolist()) - set(self.indicated) - {OTHER, MISSING})
-            known = self.has_missing or self.n_missing or self.keeps_gaps
-            if not known and (values == MISSING).any():
-                new.append("a missing value")
-            # Which levels were rare in `fit` is not stored.
-            new = [] if self.n_grouped else new
-            told = ", ".join(map(repr, new[:3])) + (", …" if len(new) > 3 else "")
-            return f"{told} in column {self.label!r}" if new else ""
-        gone = not self.n_missing and not self.keeps_gaps and np.isnan(values).any()
-        return f"missing values in column {self.label!r}" if gone else ""
+    def new_levels(self, values: np.ndarray) -> list[str]:
+        """Return categories that were not seen in `fit`."""
+        # Which levels were rare in `fit` is not stored.
+        if self.kind != "category" or self.n_grouped:
+            return []
+        return sorted(set(values.tolist()) - set(self.indicated) - {OTHER, MISSING})
+
+    def has_new_gaps(self, values: np.ndarray) -> bool:
+        """Whether values are missing, though none were in `fit`."""
+        if self.n_missing or self.keeps_gaps:
+            return False
+        gone = values == MISSING if self.kind == "category" else np.isnan(values)
+        return bool(gone.any())
 
     def read(self, series: nw.Series) -> np.ndarray:
         """Return the user's values: numbers with NaN, or text with `MISSING`."""
@@ -146,6 +146,18 @@ class Column:
         if not series.dtype.is_numeric() and series.dtype not in (nw.Boolean, nw.Duration):
             return frames.parsed(series, self.kind)
         return frames.numbers(series)
+
+    def told(self, values: np.ndarray) -> np.ndarray:
+        """Return values as `read` gives them for readers, rare and unknown categories as such."""
+        if self.kind != "category":
+            return values.astype(object)
+
+        def name(word: str) -> str:
+            if word in self.indicated or word == MISSING:
+                return word
+            return OTHER if self.has_other else f"{word} (unknown)"
+
+        return np.asarray([name(word) for word in values.tolist()], object)
 
     def shown(self, value: Any) -> str:
         """Return one of the user's values for readers."""
@@ -173,7 +185,8 @@ class Column:
             rare = f"{self.n_grouped:,} rare: {place}" if self.n_grouped else ""
             if gaps and not self.keeps_gaps:
                 gaps += ": a category" if self.has_missing else ": taken as average"
-            return ", ".join(filter(None, (f"{len(self.levels)} categories", rare, gaps)))
+            several = "category" if len(self.levels) == 1 else "categories"
+            return ", ".join(filter(None, (f"{len(self.levels)} {several}", rare, gaps)))
         if gaps and not self.keeps_gaps:
             gaps += f" set to {quantity(self.fill, 4)}"
             gaps += ", with an indicator" if self.has_missing else ""

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
 # Columns of a rule that are printed, and levels of a category.
 MOST_PRINTED = 5
+# Fewer columns are printed if the others change the answers by no more than this share of what all
+# do.
+LITTLE = 0.05
 # Columns of a gate that are printed; of gates with many more, these would say little.
 MOST_GATED, MANY_GATED = 3, 10
 # Weights below this are told for more than one unit, but not for more than so many.
@@ -66,15 +69,20 @@ class Gate(NamedTuple):
         What the sum is compared with.
     above
         Which side the expert is on.
+    comparison
+        The same as a comparison, for readers, if the gate looks at one column; else "".
     """
 
     features: tuple[str, ...]
     weights: tuple[float, ...]
     threshold: float
     above: bool
+    comparison: str
 
     def text(self, most: int | None = None) -> str:
         """Return it for readers, with so many of the features."""
+        if self.comparison:
+            return self.comparison
         total = ""
         for name, weight in list(zip(self.features, self.weights, strict=True))[:most]:
             joint = (" + ", " − ") if total else ("", "−")
@@ -109,6 +117,9 @@ class Rule:
     weights
         What changes its answers, the most important column first; empty for other than linear
         experts.
+    rest
+        How much its answers to its own rows vary with all columns but the first, the first two, and
+        so on, starting with all of them: a standard deviation in the unit of the weights.
     score
         How good its answers are on its own rows: R² (worst target), or the share of right ones.
     """
@@ -126,6 +137,7 @@ class Rule:
     matched: int
     typical: dict[str, float]
     weights: tuple[Weight, ...]
+    rest: tuple[float, ...]
     score: float
 
     def columns(self) -> dict[tuple[str, str], list[Weight]]:
@@ -134,6 +146,16 @@ class Rule:
         for weight in self.weights:
             grouped.setdefault((weight.column, weight.output), []).append(weight)
         return grouped
+
+    def n_told(self, most: int = MOST_PRINTED) -> int:
+        """Return how many columns are worth telling: the others change hardly anything."""
+        enough = (i for i, rest in enumerate(self.rest) if rest <= LITTLE * self.rest[0])
+        return min(most, max(1, next(enough, most)), len(self.columns()))
+
+    def left(self, told: int) -> str:
+        """Describe what is not told: how many columns, and what they change; "" if nothing."""
+        more = len(self.columns()) - told
+        return f"{more} more, together ± {quantity(self.rest[told], 2)}" if more > 0 else ""
 
     def says(self, most: int = MOST_PRINTED) -> list[tuple[str, str]]:
         """Return the most important columns with what they change, as text."""
@@ -180,6 +202,20 @@ class Rules:
     def __getitem__(self, index: int) -> Rule:
         return self.rules[index]
 
+    @property
+    def n_numbers(self) -> int:
+        """How many numbers a reader of everything reads: weights, constants, and those of gates.
+
+        A gate that is a comparison has one. A selector that is no tree has no gates to read.
+        """
+        gates = {
+            (gate.features, gate.weights, gate.threshold): gate
+            for rule in self.rules
+            for gate in rule.path
+        }
+        of_gates = (1 if g.comparison else len(g.weights) + 1 for g in gates.values())
+        return sum(len(rule.weights) + 1 for rule in self.rules) + sum(of_gates)
+
     def frame(self) -> "pandas.DataFrame":
         """Return a pandas frame with one row for each rule."""
         import pandas as pd
@@ -188,7 +224,7 @@ class Rules:
         rows = [{n: getattr(rule, n) for n in chosen} for rule in self.rules]
         for row, rule in zip(rows, self.rules, strict=True):
             row["path"] = " and ".join(gate.text() for gate in rule.path)
-            row["says"] = "; ".join(f"{name} {text}" for name, text in rule.says())
+            row["says"] = "; ".join(f"{name} {text}" for name, text in rule.says(rule.n_told()))
         return pd.DataFrame(rows)
 
     def __str__(self) -> str:
@@ -207,20 +243,23 @@ class Rules:
         lines = [head, *_wrapped("where  ", f"{rule.where} {fit}")]
         for text in () if rule.exact else _gates(rule.path):
             lines += _wrapped("gate   ", text)
+        # Classes may be numbers.
+        mark = ":" if self.measure == "accuracy" else ""
         about = ", ".join(
-            f"{name} {quantity(value, 3)}".strip() for name, value in rule.typical.items()
+            f"{name}{mark} {quantity(value, 3)}".strip() for name, value in rule.typical.items()
         )
         # An answer has the unit of its mean; a probability changes in another one.
         unit = f" {self.unit}" if self.measure == "accuracy" else ""
         lines += _wrapped("says   ", f"{about} on average, and{unit} for each unit or category")
-        width = max((len(name) for name, _ in rule.says()), default=0)
-        for name, told in rule.says():
+        n_told = rule.n_told()
+        width = max((len(name) for name, _ in rule.says(n_told)), default=0)
+        for name, told in rule.says(n_told):
             if width <= MOST_NAME:
                 lines += _wrapped(f"       {name:<{width}}  ", told)
             else:
                 lines += _wrapped("       ", f"{name}  {told}", deeper=2)
-        more = len(rule.columns()) - MOST_PRINTED
-        return "\n".join(lines + ([f"         … and {more} more"] if more > 0 else []))
+        more = rule.left(n_told)
+        return "\n".join(lines + ([f"         … and {more}"] if more else []))
 
     def to_plain(self) -> dict[str, Any]:
         """Return plain values for a file."""
@@ -240,6 +279,7 @@ class Rules:
                 **rule
                 | {"weights": tuple(Weight(*w) for w in rule["weights"])}
                 | {"path": tuple(Gate(*g) for g in rule["path"])}
+                | {"rest": tuple(rule["rest"])}
             )
             for rule in values["rules"]
         )
@@ -251,7 +291,7 @@ class Rules:
 
 def _gates(path: tuple[Gate, ...]) -> list[str]:
     """Return the gates for readers; many gates of many features in one line."""
-    n_features = len(path[0].features) if path else 0
+    n_features = max((len(gate.features) for gate in path if not gate.comparison), default=0)
     if len(path) > 1 and n_features > MANY_GATED:
         return [f"{len(path)} splits of the tree, each by {n_features} features (`rule.path`)"]
     return [gate.text(MOST_GATED) for gate in path]

