@@ -1,6 +1,7 @@
 """Callbacks of agents: reports in environment steps, and evaluation on the way."""
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -9,6 +10,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from pinfactory import settings as check
 from pinfactory.core.training import Callback, Progress, Run
 from pinfactory.persistence import atomic_write
 
@@ -122,8 +124,12 @@ class EvalCallback(Callback):
         best_model_save_path: str | Path | None = None,
         stop_at: float | None = None,
     ) -> None:
-        self.agent, self.eval_freq, self.n_eval_episodes = agent, eval_freq, n_eval_episodes
-        self.deterministic, self.stop_at = deterministic, stop_at
+        if not hasattr(agent, "evaluate"):
+            raise TypeError(f"`agent` must be the agent that learns, but got {agent!r}.")
+        self.agent, self.deterministic = agent, deterministic
+        self.eval_freq = check.integer("eval_freq", eval_freq, 1)
+        self.n_eval_episodes = check.integer("n_eval_episodes", n_eval_episodes, 1)
+        self.stop_at = None if stop_at is None else check.number("stop_at", stop_at, -math.inf)
         self.best_model_save_path = best_model_save_path
         self.history: list[EvaluationRecord] = []
         self.best: EvaluationRecord | None = None
