@@ -308,6 +308,10 @@ def test_the_best_agent_is_kept_when_a_killed_run_is_resumed(tmp_path: Path) -> 
     assert (broken.history, broken.best) == (whole.history, whole.best)
     best, kept = (SpecialistAgent.load(tmp_path / n / "best.pin") for n in ("whole", "broken"))
     assert_same(kept, best)
+    for damage in ("[[64", '[["a"]]', "[[64, 1.0]]", "3", "[[NaN, 1, 1, 1, 1]]"):
+        (tmp_path / "broken" / "best.pin.json").write_text(damage)
+        with pytest.raises(ValueError, match=r"best\.pin\.json must hold what an EvalCallback"):
+            learned("broken")
 
 
 @pytest.mark.usefixtures("types_unchecked")

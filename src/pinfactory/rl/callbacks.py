@@ -137,7 +137,7 @@ class EvalCallback(Callback):
     def start(self, run: Run, total: int) -> None:
         step = int(run.step)
         if step and not self.history and self._file is not None and self._file.exists():
-            known = (EvaluationRecord(*row) for row in json.loads(self._file.read_bytes()))
+            known = _read_records(self._file)
             self.history = [record for record in known if record.timesteps <= step]
             self.best = max(self.history, key=self._score, default=None)
         done = self.history[-1].timesteps if self.history else step
@@ -169,3 +169,17 @@ class EvalCallback(Callback):
 
     def _score(self, record: EvaluationRecord) -> float:
         return record.mean if self.deterministic else record.stochastic_mean
+
+
+def _read_records(path: Path) -> list[EvaluationRecord]:
+    """Return what an earlier process has measured."""
+    try:
+        rows = json.loads(path.read_bytes())
+        if all(math.isfinite(number) for row in rows for number in row):
+            return [EvaluationRecord(*row) for row in rows]
+    except (ValueError, TypeError, RecursionError):
+        pass
+    raise ValueError(
+        f"{path} must hold what an EvalCallback has measured, but it is damaged: remove it, and "
+        "the best is sought among the evaluations to come."
+    )
