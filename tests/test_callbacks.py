@@ -19,6 +19,7 @@ from pinfactory.callbacks import (
     JsonLines,
     ProgressBar,
     TensorBoard,
+    as_callbacks,
     fingerprint,
 )
 from pinfactory.core.batches import Epochs
@@ -335,3 +336,9 @@ def test_a_run_killed_and_resumed_ends_as_one_that_was_not(tmp_path):
     end, whole = learn(resumed), learn(beginning())
     assert eqx.tree_equal(end, whole)
     assert np.all(whole.best.stale > 0)
+
+
+@pytest.mark.parametrize("wrong", ["log", 3, ProgressBar, [JsonLines]])
+def test_what_is_no_callback_is_refused(wrong):
+    with pytest.raises(TypeError, match="`callbacks` must be a Callback"):
+        as_callbacks(wrong)

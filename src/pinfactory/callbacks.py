@@ -124,7 +124,7 @@ def _is_row_until(line: bytes, step: float | int) -> bool:
     try:
         # The last line of a run that was killed may be incomplete.
         return line.endswith(b"\n") and json.loads(line)["step"] <= step
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return False
 
 

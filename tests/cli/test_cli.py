@@ -12,6 +12,7 @@ import pytest
 
 from pinfactory import cli
 from pinfactory.cli import COMMANDS, main
+from pinfactory.cli.sweep import _values
 from pinfactory.experiments import Listing, Outcome
 
 
@@ -187,6 +188,12 @@ def test_sweep_writes_a_table_and_names_what_failed(tmp_path, monkeypatch, capsy
     table = pandas.read_csv(tmp_path / "new" / "results.csv")
     assert list(table["root"]) == [0, 1, 4]
     assert (tmp_path / "computed").read_text().split() == ["0", "2", "1"]
+
+
+def test_values_of_a_grid_may_be_numbers_words_and_lists():
+    written = ["1,2.5", "0:3", "linear,mlp", "[8],[8,8]", "null,true", "a,1", "tcp://x"]
+    meant = [[1, 2.5], [0, 1, 2], ["linear", "mlp"], [[8], [8, 8]], [None, True], ["a", 1]]
+    assert list(map(_values, written)) == [*meant, ["tcp://x"]]
 
 
 def test_sweep_fits_an_estimator_to_a_table(tmp_path, capsys):

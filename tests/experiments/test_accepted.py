@@ -140,6 +140,8 @@ def test_a_result_that_lacks_a_part_is_no_result(tmp_path, damage):
     damage(content)
     path.write_text(json.dumps(content))
     assert read_result(path) is None
+    path.write_text("[" * 100_000)
+    assert read_result(path) is None
 
 
 def test_the_command_prints_results_and_says_what_got_worse(store, tmp_path, capsys, monkeypatch):

@@ -12,7 +12,6 @@ from sklearn.base import clone
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import pinfactory.persistence
-from pinfactory.callbacks import as_callbacks
 from pinfactory.core.constraints import Scheduled
 from pinfactory.core.failures import NonFiniteError
 from pinfactory.core.training import Callback
@@ -309,6 +308,25 @@ def test_the_best_agent_is_kept_when_a_killed_run_is_resumed(tmp_path: Path) -> 
     assert (broken.history, broken.best) == (whole.history, whole.best)
     best, kept = (SpecialistAgent.load(tmp_path / n / "best.pin") for n in ("whole", "broken"))
     assert_same(kept, best)
+    for damage in ("[[64", '[["a"]]', "[[64, 1.0]]", "3", "[[NaN, 1, 1, 1, 1]]"):
+        (tmp_path / "broken" / "best.pin.json").write_text(damage)
+        with pytest.raises(ValueError, match=r"best\.pin\.json must hold what an EvalCallback"):
+            learned("broken")
+
+
+@pytest.mark.usefixtures("types_unchecked")
+@pytest.mark.parametrize(
+    ("wrong", "name"),
+    [
+        ({"eval_freq": -1}, "eval_freq"),
+        ({"n_eval_episodes": 0}, "n_eval_episodes"),
+        ({"stop_at": "high"}, "stop_at"),
+        ({"agent": None}, "agent"),
+    ],
+)
+def test_an_evaluation_that_cannot_be_is_refused_before_training(wrong: dict, name: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=f"`{name}` must be"):
+        EvalCallback(**{"agent": small()} | wrong)
 
 
 def test_training_stops_at_a_wanted_return() -> None:
@@ -407,6 +425,8 @@ def test_observations_of_another_shape_or_not_finite_are_refused(
 def test_a_number_of_episodes_that_is_none_is_refused(trained: SpecialistAgent) -> None:
     with pytest.raises(ValueError, match="`n_episodes` must be an integer of at least 1"):
         trained.evaluate(None)
+    with pytest.raises(ValueError, match="`seed` must be an integer of at least 0"):
+        trained.evaluate(2, seed=-1)
 
 
 def test_parameters_can_differ_between_environments() -> None:
@@ -453,8 +473,6 @@ def test_callbacks_are_one_or_several_or_none() -> None:
         seen.clear()
         small().learn(64, callbacks)
         assert seen == [64] * times
-    with pytest.raises(TypeError, match="`callbacks` must be a Callback"):
-        as_callbacks(3)
 
 
 def test_settings_are_shown_and_changed_until_it_learns() -> None:
@@ -469,23 +487,25 @@ def test_settings_are_shown_and_changed_until_it_learns() -> None:
     assert_same(clone(same), small())
 
 
-def test_returns_before_the_first_finished_episode_are_missing(tmp_path: Path) -> None:
-    # Episodes of the pendulum last 200 steps, and first ones begin somewhere within.
+def test_returns_before_the_first_whole_episode_are_missing(tmp_path: Path) -> None:
+    # Episodes last 40 steps; first ones begin somewhere within, and have better returns for that.
     agent = SpecialistAgent(
         "Pendulum-v1", 2, **SMALL, tensorboard_log=tmp_path, max_episode_steps=40
     )
-    agent.learn(256, report_every=64)
+    agent.learn(512, report_every=64)
     returns = [float(progress.info.episode_return[0]) for progress in agent.history_]
+    lengths = [float(progress.info.episode_length[0]) for progress in agent.history_]
     first = int(np.flatnonzero(np.isfinite(returns))[0])
     taken = np.random.default_rng(agent.seed).integers(0, 40, 4, np.int32)
-    assert first == (40 - taken.max() - 1) // 16
+    assert first == (np.where(taken == 0, 40, 80 - taken).min() - 1) // 16
     assert np.isnan(returns[:first]).all()
-    assert max(returns[first:]) < -10.0
+    assert max(returns[first:]) < -100.0
+    np.testing.assert_allclose(lengths[first:], 40.0)
     rows = [json.loads(line) for line in (tmp_path / "progress.jsonl").read_text().splitlines()]
-    assert [row["episode_return"] == [None] for row in rows] == [i < first for i in range(4)]
+    assert [row["episode_return"] == [None] for row in rows] == [i < first for i in range(8)]
     assert all("finished" not in row for row in rows)
     events = EventAccumulator(str(tmp_path)).Reload().Scalars("episode_return")
-    assert [event.step for event in events] == [64 * (i + 1) for i in range(first, 4)]
+    assert [event.step for event in events] == [64 * (i + 1) for i in range(first, 8)]
 
 
 def test_many_agents_are_logged_kept_and_evaluated_as_one_is(tmp_path: Path) -> None:
@@ -515,6 +535,23 @@ def test_many_agents_are_logged_kept_and_evaluated_as_one_is(tmp_path: Path) -> 
             128, checkpoint=tmp_path / "runs" / f"agent_{number}.pin"
         )
         assert_same(resumed, agent)
+
+
+@pytest.mark.usefixtures("types_unchecked")
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"jobs": -1}, "`jobs` must be an integer of at least 1"),
+        ({"grid": {"n_experts": 2}}, "`grid` must be a sequence of mappings"),
+        ({"grid": None}, "`grid` must be a sequence of mappings"),
+        ({"grid": ["n_experts"]}, "`grid` must be a sequence of mappings"),
+        ({"seeds": 3}, "`seeds` must be a sequence of seeds"),
+        ({"seeds": "01"}, "`seeds` must be a sequence of seeds"),
+    ],
+)
+def test_many_agents_of_a_wrong_kind_are_refused(change: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        train_agents("CartPole-v1", 64, **change)
 
 
 def test_held_experts_are_measured_where_they_were_chosen_and_where_they_act() -> None:

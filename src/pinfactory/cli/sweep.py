@@ -38,7 +38,7 @@ def sweep(
         A function or a class as module:name, or a learner of pinfactory by its name.
     grid
         Values of each parameter: beta_selector=1,5,25 expert=linear,mlp random_state=0:10 (from 0
-        to 9). All combinations are taken.
+        to 9) selector_hidden=[8],[8,8]. All combinations are taken.
     settings
         Settings that all points share.
     data
@@ -108,7 +108,10 @@ def _values(text: str) -> list[Any]:
     first, colon, last = text.partition(":")
     if colon and first.isdigit() and last.isdigit():
         return list(range(int(first), int(last)))
-    return [_value(part) for part in text.split(",")]
+    try:
+        return json.loads(f"[{text}]")  # lists have commas of their own
+    except ValueError:
+        return [_value(part) for part in text.split(",")]
 
 
 def _value(text: str) -> Any:

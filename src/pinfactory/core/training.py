@@ -150,9 +150,11 @@ def as_callbacks(callbacks: Any) -> list[Callback]:
         return []
     if isinstance(callbacks, Callback):
         return [callbacks]
-    if callable(callbacks):
+    # A class is no callback yet, and calling one with the progress returns what looks like a wish
+    # to stop; the parts of a text are texts again.
+    if callable(callbacks) and not isinstance(callbacks, type):
         return [FunctionCallback(callbacks)]
-    if not isinstance(callbacks, Iterable):
+    if not isinstance(callbacks, Iterable) or isinstance(callbacks, type | str | bytes):
         raise TypeError(
             "`callbacks` must be a Callback, a function of the progress, several of these or None, "
             f"but got {callbacks!r}."

@@ -49,7 +49,7 @@ def read_result(path: Path) -> dict[str, Any] | None:
     """Return the content of a result.json; None if there is none or it is damaged."""
     try:
         result = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):  # lists within lists are the last
         return None
     if not _has(result, _RESULT) or not all(_has(m, _MEASURE) for m in result["measures"]):
         return None

@@ -293,6 +293,7 @@ class SpecialistAgent(Predictor, HierarchicalAgent):
     def play(self, n_episodes: int, *, deterministic: bool, seed: int) -> EpisodeResults:
         """Return the returns and lengths of whole episodes of one kind; see `evaluate`."""
         n_episodes = check.integer("n_episodes", n_episodes, 1)
+        seed = check.integer("seed", seed, 0, most=2**32 - 1)
         return self.backend.play(self.state_.policy, n_episodes, deterministic, seed)
 
     # ---------------------------------------------------------------------------------- files

@@ -1,6 +1,7 @@
 """Callbacks of agents: reports in environment steps, and evaluation on the way."""
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -9,6 +10,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from pinfactory import settings as check
 from pinfactory.core.training import Callback, Progress, Run
 from pinfactory.persistence import atomic_write
 
@@ -122,8 +124,12 @@ class EvalCallback(Callback):
         best_model_save_path: str | Path | None = None,
         stop_at: float | None = None,
     ) -> None:
-        self.agent, self.eval_freq, self.n_eval_episodes = agent, eval_freq, n_eval_episodes
-        self.deterministic, self.stop_at = deterministic, stop_at
+        if not hasattr(agent, "evaluate"):
+            raise TypeError(f"`agent` must be the agent that learns, but got {agent!r}.")
+        self.agent, self.deterministic = agent, deterministic
+        self.eval_freq = check.integer("eval_freq", eval_freq, 1)
+        self.n_eval_episodes = check.integer("n_eval_episodes", n_eval_episodes, 1)
+        self.stop_at = None if stop_at is None else check.number("stop_at", stop_at, -math.inf)
         self.best_model_save_path = best_model_save_path
         self.history: list[EvaluationRecord] = []
         self.best: EvaluationRecord | None = None
@@ -131,7 +137,7 @@ class EvalCallback(Callback):
     def start(self, run: Run, total: int) -> None:
         step = int(run.step)
         if step and not self.history and self._file is not None and self._file.exists():
-            known = (EvaluationRecord(*row) for row in json.loads(self._file.read_bytes()))
+            known = _read_records(self._file)
             self.history = [record for record in known if record.timesteps <= step]
             self.best = max(self.history, key=self._score, default=None)
         done = self.history[-1].timesteps if self.history else step
@@ -163,3 +169,17 @@ class EvalCallback(Callback):
 
     def _score(self, record: EvaluationRecord) -> float:
         return record.mean if self.deterministic else record.stochastic_mean
+
+
+def _read_records(path: Path) -> list[EvaluationRecord]:
+    """Return what an earlier process has measured."""
+    try:
+        rows = json.loads(path.read_bytes())
+        if all(math.isfinite(number) for row in rows for number in row):
+            return [EvaluationRecord(*row) for row in rows]
+    except (ValueError, TypeError, RecursionError):
+        pass
+    raise ValueError(
+        f"{path} must hold what an EvalCallback has measured, but it is damaged: remove it, and "
+        "the best is sought among the evaluations to come."
+    )

@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tqdm.auto import tqdm
 
 from pinfactory.callbacks import Callbacks
@@ -65,9 +66,16 @@ def train_agents(
     list of SpecialistAgent
         Seed by seed for the first entry of the grid, then for the next.
     """
+    if not isinstance(grid, Sequence) or not all(isinstance(each, Mapping) for each in grid):
+        raise ValueError(
+            "`grid` must be a sequence of mappings from settings to values, such as "
+            f"[{{'beta_selector': 5.0}}], but got {grid!r}."
+        )
+    if not isinstance(seeds, Sequence | np.ndarray) or isinstance(seeds, str):
+        raise ValueError(f"`seeds` must be a sequence of seeds, but got {seeds!r}.")
     n_experts = settings.get("n_experts", SpecialistAgent.n_experts)
     sizes = [each.get("n_experts", n_experts) for each in grid]
-    shared = {"capacity": max(sizes)} | settings
+    shared = {"capacity": max(sizes, default=n_experts)} | settings
     chosen = [{**shared, **changes, "seed": seed} for changes in grid for seed in seeds]
     training = partial(
         _train,

@@ -42,19 +42,24 @@ def raise_fault(what: str, error: Exception | None = None, action: Any = None) -
 
 
 class EpisodeStatistics(eqx.Module):
-    """Return and length of the running episode of each environment, and of its last one."""
+    """Return and length of the running episode of each environment, and of its last whole one.
+
+    A first episode that begins within its time limit (`stagger`) is not `whole`: its return is not
+    comparable with those of others.
+    """
 
     total: Float[AnyArray, " n"]
     length: Int[AnyArray, " n"]
     last_total: Float[AnyArray, " n"]
     last_length: Int[AnyArray, " n"]
     finished: Bool[AnyArray, " n"]
+    whole: Bool[AnyArray, " n"]
 
     @classmethod
     def start(cls, n: int) -> "EpisodeStatistics":
         """Begin on the host with no episode finished."""
         zeros, none = np.zeros(n, np.float32), np.zeros(n, np.int32)
-        return cls(zeros, none, zeros, none, np.zeros(n, bool))
+        return cls(zeros, none, zeros, none, np.zeros(n, bool), np.ones(n, bool))
 
     def update(
         self,
@@ -65,12 +70,14 @@ class EpisodeStatistics(eqx.Module):
         """Take in a step of every environment, of JAX or of NumPy; a reset has the weight zero."""
         xp: Any = self.total.__array_namespace__()
         total, length = self.total + reward, self.length + weight
+        counts = done & self.whole
         return type(self)(
             xp.where(done, 0.0, total),
             xp.where(done, 0, length),
-            xp.where(done, total, self.last_total),
-            xp.where(done, length, self.last_length),
-            self.finished | done,
+            xp.where(counts, total, self.last_total),
+            xp.where(counts, length, self.last_length),
+            self.finished | counts,
+            self.whole | done,
         )
 
     def means(self) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]:
@@ -198,7 +205,8 @@ def stagger(start: RolloutState, env: envs.Env, seed: int) -> RolloutState:
     if env.max_steps is None or not isinstance(start.states, envs.State):
         return start
     taken = np.random.default_rng(seed).integers(0, env.max_steps, len(start.starts), np.int32)
-    return eqx.tree_at(lambda s: s.states.steps, start, jax.device_put(taken))
+    parts = jax.device_put((taken, taken == 0))
+    return eqx.tree_at(lambda s: (s.states.steps, s.statistics.whole), start, parts)
 
 
 @compiled_fully

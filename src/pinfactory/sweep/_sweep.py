@@ -81,8 +81,6 @@ def sweep(
     """
     points, size = points_of(grid), check.integer("replicas", replicas, 1)
     check.choice("on_error", on_error, ("raise", "keep"))
-    if jobs is not None:
-        check.integer("jobs", jobs, 1)
     check_names(target, points)
     evaluate: Any
     if isinstance(target, BaseEstimator):

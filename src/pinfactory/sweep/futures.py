@@ -5,6 +5,7 @@ import queue
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Executor, Future
 from functools import lru_cache
+from numbers import Integral
 from typing import Any
 
 import cloudpickle
@@ -147,6 +148,9 @@ def open_pool(
     here
         Of a scheduler: returns a function for a task that has to run in this process.
     """
+    # Without a process that is free all would wait for ever.
+    if jobs is not None and (not isinstance(jobs, Integral) or isinstance(jobs, bool) or jobs < 1):
+        raise ValueError(f"`jobs` must be an integer of at least 1, but got {jobs!r}.")
     if scheduler == IN_PROCESS:
         return Futures(None, None, lambda task: function, window=1)
     portable = Portable(function)

@@ -1,5 +1,6 @@
 """Processes that each do one task at a time; if one fails, the others go on."""
 
+import atexit
 import contextlib
 import multiprocessing
 import os
@@ -193,10 +194,24 @@ def _work(connection: Connection, function: Callable[[Any], Any], pinned: bool) 
         try:
             message = connection.recv()
         except (EOFError, OSError):
-            return
+            break
         if message is None:
-            return
+            break
         connection.send(attempt(function, *message))
+    _end()
+
+
+def _end() -> None:
+    """End this process as Python does, but for taking its objects apart.
+
+    That takes more than half a second after JAX has been used, for which a sweep would wait.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(0)
 
 
 def attempt(function: Callable[[Any], Any], task: Any) -> Reply:
