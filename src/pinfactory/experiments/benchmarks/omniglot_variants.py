@@ -68,7 +68,7 @@ def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:
 
 def _fit(settings: Settings, name: str, how: Mapping[str, Any], seed: int) -> dict[str, Any]:
     """Train one learner, and score it on the same test tasks as all others."""
-    changes = {"n_experts": settings.n_experts} | how
+    changes: dict[str, Any] = {"n_experts": settings.n_experts, **how}
     tasks = Omniglot(shots=changes.pop("shots"))
     learner = MetaSpecialistClassifier(
         max_iter=settings.max_iter, batch_size=BATCH, random_state=seed, **changes
