@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from pinfactory.experiments.experiment import Measure, Presets, Results, without
-from pinfactory.experiments.figures.omniglot_table import BATCH, N_STEPS
+from pinfactory.experiments.figures.omniglot_table import BATCH, N_STEPS, PAPER_METHODS
 from pinfactory.experiments.figures.omniglot_table import lacks as lacks
 from pinfactory.experiments.style import counted
 from pinfactory.meta import MetaSpecialistClassifier, TaskScores
@@ -21,7 +21,8 @@ the selector reads the maximum, the mean or the minimum of the codes of a task's
 of which there are five. "This reduced representational capacity drives specialization": experts
 with few filters and with many, alone and together, on tasks of one shot. Accuracy on the same test
 tasks before any gradient step and after ten; ± of a difference is its standard error, clustered by
-character.
+character. Beside them MAML and Matching Networks of one block, with the settings of the paper's
+appendix, after as many steps.
 """
 
 POOLS = ("max", "mean", "min")
@@ -59,9 +60,11 @@ def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:
         for n in (1, settings.n_experts):
             name = f"{counted(n, 'expert')}, {filters} filters"
             learners[name] = {"filters": filters, "n_experts": n, "shots": 1}
+    found = {name: partial(_fit, own, name, how) for name, how in learners.items()}
+    found |= {name: partial(_baseline, own, name) for name in PAPER_METHODS}
     return {
-        f"{name}, seed {seed}": partial(_fit, own, name, how, seed)
-        for name, how in learners.items()
+        f"{name}, seed {seed}": partial(piece, seed)
+        for name, piece in found.items()
         for seed in range(settings.seeds)
     }
 
@@ -81,12 +84,26 @@ def _fit(settings: Settings, name: str, how: Mapping[str, Any], seed: int) -> di
     return found
 
 
+def _baseline(settings: Settings, name: str, seed: int) -> dict[str, Any]:
+    """Train a method that the paper compares with, and score it after its adaptation."""
+    tasks = Omniglot()
+    learner = PAPER_METHODS[name](max_iter=settings.max_iter, random_state=seed).fit(tasks)
+    return {"baseline": name, "score": learner.evaluate(tasks, settings.n_tasks).mean}
+
+
 def measures(results: Results) -> list[Measure]:
     """Return accuracies and bits of all learners, and differences on the same tasks."""
     runs: dict[str, list[Any]] = {}
+    baselines: dict[str, list[float]] = {}
     for piece in results.values():
-        runs.setdefault(piece["learner"], []).append(piece)
-    rows = []
+        if "baseline" in piece:
+            baselines.setdefault(piece["baseline"], []).append(piece["score"])
+        else:
+            runs.setdefault(piece["learner"], []).append(piece)
+    rows = [
+        Measure.over(f"accuracy, {name} as in the appendix", scores)
+        for name, scores in baselines.items()
+    ]
     for name, found in runs.items():
         for moment in MOMENTS:
             means = [float(np.mean(run[moment])) for run in found]
