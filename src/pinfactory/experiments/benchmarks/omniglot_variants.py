@@ -35,15 +35,14 @@ class Settings(Presets):
     """Committees, how long they learn, and the shots of tasks whose samples are pooled."""
 
     seeds: int = 3
-    n_experts: int = 8
+    n_experts: int = 4
     filters: tuple[int, ...] = (4, 32)
     pooled_shots: int = 5
-    max_iter: int = 600
-    n_tasks: int = 1000
+    max_iter: int = 400
+    n_tasks: int = 500
 
     QUICK: ClassVar[Mapping[str, Any]] = {
         "seeds": 1,
-        "n_experts": 4,
         "max_iter": 100,
         "n_tasks": 250,
     }
