@@ -27,6 +27,7 @@ NO_EXAMPLE_NEEDED = (
     "findings.md",
     "design.md",
     "comparison.md",
+    "speed.md",
     "index.md",
 )
 

