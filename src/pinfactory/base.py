@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
-import numpy as np
 from jaxtyping import PyTree
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
@@ -23,18 +22,9 @@ from pinfactory.core.constraints import Priors, Resource, is_met
 from pinfactory.core.hierarchy import Decision
 from pinfactory.core.information import Information
 from pinfactory.core.training import Callback, Run, Steps, Trained, TrainingInterrupted, train
-from pinfactory.persistence import (
-    DamagedFileError,
-    MismatchError,
-    described,
-    load,
-    save_model,
-    set_attributes,
-)
+from pinfactory.persistence import MismatchError, described, load, save_model, set_attributes
 
 Documented = TypeVar("Documented")
-# Means of shares in single precision add up to one by so much.
-ROUNDING = 1e-3
 
 
 class Learnable(BaseEstimator):
@@ -261,20 +251,12 @@ class Learnable(BaseEstimator):
         attributes = {name: check.restored(v) for name, v in meta["attributes"].items()}
         set_attributes(model, attributes, cls._attributes, cls._optional_attributes)
         if "information" in meta:
-            model.information_ = _read_information(meta["information"])
+            model.information_ = Information(**meta["information"])
+            check.shares("responsibility", model.information_.responsibility)
         with library_settings():
             model.state_ = load(model._untrained())
         model._check_state()
         return model
-
-
-def _read_information(stored: dict[str, Any]) -> Information:
-    """Return what a file holds, if its shares of the experts can be shares."""
-    information = Information(**stored)
-    share = np.asarray(information.responsibility, float)
-    if not ((share >= 0.0).all() and abs(share.sum() - 1.0) < ROUNDING):
-        raise DamagedFileError(f"shares of experts must add up to one, but the file has {share}")
-    return information
 
 
 @contextmanager

@@ -52,7 +52,7 @@ def test_shares_of_experts_that_cannot_be_are_refused(shares, tmp_path):
     path = tmp_path / "model.pin"
     path.write_bytes((FIXTURES / "0.2.0" / "SpecialistRegressor.pin").read_bytes())
     altered(path, lambda meta: meta["information"].update(responsibility=shares))
-    with pytest.raises(DamagedFileError, match=r"shares of experts must|building it fails"):
+    with pytest.raises(DamagedFileError, match="building it fails"):
         load(path)
 
 
