@@ -28,6 +28,7 @@ NO_EXAMPLE_NEEDED = (
     "design.md",
     "comparison.md",
     "speed.md",
+    "changelog.md",
     "index.md",
 )
 
