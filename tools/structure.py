@@ -43,9 +43,11 @@ WHY_LONG = {
     "estimators/curve.py": _REFERENCE,
     "estimators/fitting.py": "one class, each method of which needs settings and problem, and "
     "the score of held-out rows that it trains by",
+    "estimators/linear_tree.py": "a tree, its leaves, and how a committee begins as one",
     "estimators/mixture.py": _REFERENCE,
     "estimators/regressor.py": _REFERENCE,
     "estimators/table_learner.py": "one class: what both committees do from samples to a state",
+    "estimators/splits.py": "one class: growth, and the search for the best split",
     "estimators/table.py": "from samples to rows, what all fits begin with, in one place",
     "experiments/benchmarks/rooflines.py": "one benchmark; five loops need five set-ups",
     "meta/learner.py": _REFERENCE,

@@ -26,8 +26,8 @@ from .committee import Committee
 from .drawn import Counts
 from .fitting import Judge, Problem
 from .large import answered
-from .linear_tree import grow
 from .parameters import ATTRIBUTES, PARAMETERS
+from .splits import grow
 from .stream import Samples
 from .table import RowNumbers, Rows, Table, is_array
 

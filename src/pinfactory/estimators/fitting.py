@@ -136,7 +136,7 @@ class Problem(NamedTuple):
     judge: Judge  # how answers are judged
     # Returns an order of the rows of a table, any part of which stands for all.
     order: Callable[[Table, np.random.Generator], RowNumbers]
-    grow: Callable[..., LinearTree]  # grows a linear model tree on a table; see `linear_tree.grow`
+    grow: Callable[..., LinearTree]  # grows a linear model tree on a table; see `splits.grow`
 
 
 class Replica(NamedTuple):

@@ -35,7 +35,6 @@ from .committee import Committee
 from .drawn import Counts
 from .fitting import Judge, Problem
 from .large import answered
-from .linear_tree import grow
 from .parameters import ATTRIBUTES, LIKELIHOODS, PARAMETERS
 from .predictive import (
     ROW_SCORES,
@@ -47,6 +46,7 @@ from .predictive import (
     measure_errors,
     root_mean_square,
 )
+from .splits import grow
 from .stream import Samples, fits
 from .table import MOST_RANGED, Distances, Reach, RowNumbers, Rows, Table, is_array
 from .table_learner import ReadBlocks, unscaled
