@@ -101,7 +101,8 @@ ATTRIBUTES = """information_ : Information
         Gain over one expert in held-out score, for each sample, and its standard error; None if
         no samples were held out.
     verdict_ : str
-        A sentence that says whether one expert is enough, or several share the work.
+        A sentence that says whether one expert is enough, several share the work, or training
+        collapsed.
     state_ : State
         The trained hierarchy, its priors and resources.
     n_iter_ : int
