@@ -81,7 +81,7 @@ PARAMETERS = """n_experts : int or tuple of int, default=4
         Random starts, trained side by side with those from trees; the best is kept.
     standardise : bool, default=True
         Whether to standardise inputs and numerical targets and to leave out outliers; if not, data
-        are used as they are.
+        are used as they are. A column of two values is divided by half their distance.
     averaging : bool, default=True
         Whether to keep the running mean of the parameters instead of the last ones.
     warm_start : bool, default=False
