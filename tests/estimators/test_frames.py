@@ -125,3 +125,17 @@ def test_rules_are_forgotten_when_more_is_learned(homes):
         learner.rules()
     assert "fitted to a table" in learner.card()
     assert learner.rules(frame, -price) != known
+
+
+def test_a_rare_indicator_of_an_array_is_learned_as_that_of_a_frame():
+    random = np.random.default_rng(0)
+    area, rare = random.uniform(20, 120, 400), np.zeros(400)
+    rare[:12] = 1.0
+    price = 3.0 * area + 50.0 * rare + random.normal(0, 40, 400)
+    frame = pd.DataFrame({"area": area, "garden": np.where(rare > 0, "yes", "no")})
+    array = np.column_stack([area, 10.0 * rare])
+    settings = {"start": "tree", "max_iter": 100, "random_state": 0}
+    models = [SpecialistRegressor(2, **settings).fit(x, price) for x in (frame, array)]
+    found = [model.predict(x) for model, x in zip(models, (frame, array), strict=True)]
+    # Divided by its own deviation it would be shrunk less.
+    np.testing.assert_allclose(*found, rtol=1e-3)

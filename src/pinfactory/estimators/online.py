@@ -40,6 +40,8 @@ class OnlineLearner(TableLearner):
         self._set_n_experts(known)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         replica = Replica(seed, self.n_experts_, *self._resources())
+        if known is None:
+            self._warn_of_price(replica.selector)
         # What rows of `fit` told is no longer true.
         self.__dict__.pop("rules_", None)
         self.gain_, n_iter = None, 0 if known is None else self.n_iter_

@@ -20,6 +20,7 @@ from pinfactory import settings as check
 from pinfactory.base import warm_identity
 from pinfactory.callbacks import fingerprint
 from pinfactory.core.compiling import compiled
+from pinfactory.core.constraints import Resource
 from pinfactory.core.growth import has_movable_outputs, order_by_share
 from pinfactory.core.hierarchy import Hierarchy, pick
 from pinfactory.core.information import Estimate, Information, Meter, estimate_information
@@ -220,8 +221,7 @@ class TableLearner(FrameInputs, CommitteeSettings):
         trainer, resources = self._trainer(identity=identity, **training), self._resources()
         self._set_n_experts(warm)
         self.__dict__.pop("_stream", None)
-        if self.n_experts_ > 1 and self._is_likely() and self._objective() == "free_energy":
-            warn_of_price(resources[0])
+        self._warn_of_price(resources[0])
         seeds = random.randint(2**31 - 1, size=n_init)
         replicas = [Replica(int(seed), self.n_experts_, *resources) for seed in seeds]
         if warm is None:
@@ -231,6 +231,10 @@ class TableLearner(FrameInputs, CommitteeSettings):
         state = pick(fit.states, int(np.argmax(fit.scores)))
         self.n_iter_, self.history_ = int(fit.trained.run.step), fit.trained.history
         return state
+
+    def _warn_of_price(self, selector: Resource) -> None:
+        if self.n_experts_ > 1 and self._is_likely() and self._objective() == "free_energy":
+            warn_of_price(selector)
 
     def _warn_of_bits(self) -> None:
         if self.selector_bits is not None:
