@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from io import TextIOWrapper
+from typing import Any
 
 import tyro
 
@@ -32,9 +33,15 @@ STORING = ("reproduce", "sweep")
 
 @contextmanager
 def _short_warnings() -> Iterator[None]:
-    """Show warnings as one line, without the place in the source."""
-    before = warnings.formatwarning
-    warnings.formatwarning = lambda message, *_: f"pinfactory: {message}\n"
+    """Show warnings as one line, without the place in the source, and each of them once."""
+    before, shown = warnings.formatwarning, set()
+
+    def line(message: Warning | str, *_: Any) -> str:
+        new = str(message) not in shown
+        shown.add(str(message))
+        return f"pinfactory: {message}\n" if new else ""
+
+    warnings.formatwarning = line
     try:
         yield
     finally:
