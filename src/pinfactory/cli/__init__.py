@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from io import TextIOWrapper
-from typing import Any
 
 import tyro
 
@@ -34,14 +33,15 @@ STORING = ("reproduce", "sweep")
 @contextmanager
 def _short_warnings() -> Iterator[None]:
     """Show warnings as one line, without the place in the source, and each of them once."""
-    before, shown = warnings.formatwarning, set()
+    before = warnings.formatwarning
+    shown: set[str] = set()
 
-    def line(message: Warning | str, *_: Any) -> str:
-        new = str(message) not in shown
-        shown.add(str(message))
+    def line(message: str) -> str:
+        new = message not in shown
+        shown.add(message)
         return f"pinfactory: {message}\n" if new else ""
 
-    warnings.formatwarning = line
+    warnings.formatwarning = lambda message, *_: line(str(message))
     try:
         yield
     finally:
