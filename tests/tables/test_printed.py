@@ -14,7 +14,12 @@ def rule(path, outputs=("",), column="area"):
     weights = tuple(Weight(column, "", output, 1.0, 0.5, 0) for output in outputs)
     typical = dict.fromkeys(outputs, 0.5)
     rest = (1.0,) * len(outputs) + (0.0,)
-    return Rule(0, 1.0, 1.0, "always", (), 1.0, path, 1.0, False, 9, 9, typical, weights, rest, 0.5)
+    return Rule(
+        *(0, 1.0, 1.0, "always", (), 1.0, path, 1.0, False, 9, 9, typical, weights),
+        rest=rest,
+        little=0.45,
+        score=0.5,
+    )
 
 
 def printed(rule):

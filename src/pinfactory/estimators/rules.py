@@ -14,6 +14,10 @@ from .conditions import Condition, fidelity, find_condition, level_codes
 from .explain import encoding_of, is_linear, linear_answers, standard_errors
 from .paths import Path, find_paths
 
+# Columns that change answers by less are not printed: by a tenth of the deviation of the targets
+# they explain at most a hundredth of the variance, and 0.1 of log-odds is 10 % of the odds.
+LITTLE = 0.1
+
 
 def find_rules(
     committee: Committee,
@@ -72,6 +76,7 @@ def find_rules(
                 dict(zip(names, typical.tolist(), strict=True)),
                 weights,
                 rest,
+                _little(is_classifier(committee), truth[mine], weight[mine]),
                 _score(is_classifier(committee), answers[mine, m], truth[mine], weight[mine]),
             )
         )
@@ -127,6 +132,15 @@ def _log_likelihood(committee: Committee, answers: Any, y: np.ndarray) -> np.nda
         return np.take_along_axis(answers.log_probs, y[:, None, None], axis=2)[..., 0]
     target = _standard_targets(committee, y)[:, None]
     return committee._density(answers).logpdf(target).sum(axis=2)
+
+
+def _little(classify: bool, truth: np.ndarray, weight: np.ndarray) -> float:
+    """Return a change of answers that hardly counts: in log-odds, or beside the targets' spread."""
+    if classify:
+        return LITTLE
+    center = np.average(truth, axis=0, weights=weight)
+    variance = np.average((truth - center) ** 2, axis=0, weights=weight)
+    return LITTLE * float(np.sqrt(variance).min())
 
 
 def _score(classify: bool, answers: np.ndarray, truth: np.ndarray, weight: np.ndarray) -> float:

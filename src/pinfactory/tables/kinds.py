@@ -109,10 +109,11 @@ def _category(name: str, values: np.ndarray, part: Part = "") -> Column:
     kept = [i for i in order if counts[i] >= fewest(len(values)) and words[i] != OTHER]
     kept = kept[:MOST_LEVELS]
     n_rare = int(counts.sum() - counts[kept].sum())
-    if n_rare and (odd := frames.no_number(np.repeat(words, counts))):
+    many = n_rare and len(words) > FEWEST  # a few, such as 0, 1 and 2-10, are meant as categories
+    if many and (odd := frames.no_number(np.repeat(words, counts))):
         warnings.warn(
             f"column {name!r} has numbers but for text such as {odd!r}, so that it is taken as "
-            "categories, most of them rare; empty such cells to make it numbers.",
+            "categories; empty such cells to make it numbers.",
             stacklevel=2,
         )
     has_other, has_missing = (n >= fewest(len(values)) for n in (n_rare, n_missing))

@@ -12,9 +12,6 @@ if TYPE_CHECKING:
 
 # Columns of a rule that are printed, and levels of a category.
 MOST_PRINTED = 5
-# Fewer columns are printed if the others change the answers by no more than this share of what all
-# do.
-LITTLE = 0.05
 # Columns of a gate that are printed; of gates with many more, these would say little.
 MOST_GATED, MANY_GATED = 3, 10
 # Weights below this are told for more than one unit, but not for more than so many.
@@ -117,9 +114,9 @@ class Rule:
     weights
         What changes its answers, the most important column first; empty for other than linear
         experts.
-    rest
-        How much its answers to its own rows vary with all columns but the first, the first two, and
-        so on, starting with all of them: a standard deviation in the unit of the weights.
+    rest, little
+        The standard deviation of what all columns, all but the first, all but the first two and so
+        on change its answers to its own rows, and which of these is too little to be told.
     score
         How good its answers are on its own rows: R² (worst target), or the share of right ones.
     """
@@ -138,6 +135,7 @@ class Rule:
     typical: dict[str, float]
     weights: tuple[Weight, ...]
     rest: tuple[float, ...]
+    little: float
     score: float
 
     def columns(self) -> dict[tuple[str, str], list[Weight]]:
@@ -148,9 +146,9 @@ class Rule:
         return grouped
 
     def n_told(self, most: int = MOST_PRINTED) -> int:
-        """Return how many columns are worth telling: the others change hardly anything."""
-        enough = (i for i, rest in enumerate(self.rest) if rest <= LITTLE * self.rest[0])
-        return min(most, max(1, next(enough, most)), len(self.columns()))
+        """Return how many columns are worth telling, one at least: the others change little."""
+        enough = next((i for i, rest in enumerate(self.rest) if rest <= self.little), most)
+        return min(most, max(1, enough), len(self.columns()))
 
     def left(self, told: int) -> str:
         """Describe what is not told: how many columns, and what they change; "" if nothing."""
@@ -208,11 +206,7 @@ class Rules:
 
         A gate that is a comparison has one. A selector that is no tree has no gates to read.
         """
-        gates = {
-            (gate.features, gate.weights, gate.threshold): gate
-            for rule in self.rules
-            for gate in rule.path
-        }
+        gates = {gate[:3]: gate for rule in self.rules for gate in rule.path}
         of_gates = (1 if g.comparison else len(g.weights) + 1 for g in gates.values())
         return sum(len(rule.weights) + 1 for rule in self.rules) + sum(of_gates)
 

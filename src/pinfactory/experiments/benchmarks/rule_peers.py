@@ -32,7 +32,7 @@ difference between the answers of two seeds (in standard deviations of the targe
 for classes), and seconds of processor time with compilation. Numbers to read are all that a reader
 needs to know the whole model: weights and constants of lines, those of the conditions or gates that
 say to which rows a line applies, and knots of hinges; a curve or surface of EBM counts as one,
-because a reader looks at it as at a picture. Rules or terms, which are not compared, are lines
+because a reader looks at it as at a picture. Rules or terms, which are not counted, are lines
 (experts in use, leaves, rules of Cubist), constants (leaves of a decision tree), curves (terms of
 EBM) or hinges (terms of APLR). All models have their default settings, APLR those of its tuner, one
 parameter after the other. Cubist is included where the target is a number. Models that predict no
@@ -59,6 +59,7 @@ QUANTITIES = {
     "difference of two seeds": False,
     "seconds": False,
 }
+# What the numbers to read are in: told, but not compared a second time.
 PARTS = "rules or terms"
 
 
@@ -178,18 +179,19 @@ def measures(results: Results) -> list[Measure]:
 def _beside(results: Results, committee: str, peer: str) -> list[Measure]:
     """Return on which share of tables a committee is ahead, and how many quantities it wins."""
     ahead = {}
-    for quantity, more in QUANTITIES.items():
+    for quantity, more in (QUANTITIES | {PARTS: False}).items():
         gains = mean_leads(results, quantity, committee, peer) * (1 if more else -1)
         if gains.size:
             ahead[quantity] = (1 + np.sign(gains)) / 2
-    if not ahead:
+    compared = [ahead[quantity] for quantity in QUANTITIES if quantity in ahead]
+    if not compared:
         return []
     shares = {quantity: float(np.mean(tables)) for quantity, tables in ahead.items()}
-    won = sum(share > 0.5 for share in shares.values())
-    most = float(np.mean(np.mean([*ahead.values()], axis=0) > 0.5))
+    won = sum(float(np.mean(tables)) > 0.5 for tables in compared)
+    most = float(np.mean(np.mean(compared, axis=0) > 0.5))
     beside = f"{committee}, beside {peer}"
     return [
-        Measure(f"quantities won of {len(shares)}, {beside}", float(won), target=3.0),
+        Measure(f"quantities won of {len(compared)}, {beside}", float(won), target=3.0),
         Measure(f"share of tables ahead in most at once, {beside}", most, target=0.5),
         *(
             Measure(f"share of tables ahead in {quantity}, {beside}", share)
