@@ -66,10 +66,10 @@ def draw_recipes(
     ValueError
         If a recipe is not made of arrays with a leading axis of tasks.
     """
-    if not isinstance(tasks, Tasks):
+    if not isinstance(tasks, Tasks) or isinstance(tasks, type):
         raise TypeError(
             "`tasks` must be a distribution of tasks with the methods `draw` and `build`, such "
-            f"as ArrayTasks(X, y, ways=2, shots=5), but got {type(tasks).__name__}."
+            f"as ArrayTasks(X, y, ways=2, shots=5), but got {_named(tasks)}."
         )
     recipes = tasks.draw(random, n_tasks, split)
     leaves = jax.tree.leaves(recipes)
@@ -118,6 +118,10 @@ def _sound(part: Samples) -> bool:
         and part.y.shape[:1] == part.x.shape[:1]
         and part.y.ndim in ((1, 2) if numbers else (1,))
     )
+
+
+def _named(value: Any) -> str:
+    return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
 
 
 def _no_numbers(leaf: Any) -> bool:
