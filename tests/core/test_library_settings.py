@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
 
 import jax
 import jax.numpy as jnp
@@ -90,7 +91,47 @@ def test_a_home_that_cannot_be_written_to_does_not_matter(folder_for, tmp_path):
 def test_the_oldest_programs_go_when_room_is_short(tmp_path, monkeypatch):
     monkeypatch.setattr(compiling, "_MOST_BYTES", 25)
     for age, name in enumerate("cab"):
-        (tmp_path / name).write_bytes(bytes(10))
-        os.utime(tmp_path / name, (age, age))
+        (tmp_path / f"{name}-cache").write_bytes(bytes(10))
+        os.utime(tmp_path / f"{name}-cache", (age, age))
     compiling._prune(tmp_path)
-    assert sorted(os.listdir(tmp_path)) == ["a", "b"]
+    assert sorted(os.listdir(tmp_path)) == ["a-cache", "b-cache"]
+
+
+def test_a_damaged_program_is_not_kept_for_ever(tmp_path):
+    code = """
+        import jax, warnings
+        from pinfactory.core import compiling
+        warnings.simplefilter("error")
+        with compiling.library_settings():
+            jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+            print(jax.jit(lambda x: x @ x + 1)(jax.numpy.ones((3, 3)))[0, 0])
+    """
+
+    def run() -> str:
+        variables = {"JAX_PLATFORMS": "cpu", compiling.CACHE_VARIABLE: str(tmp_path)}
+        command = [sys.executable, "-c", textwrap.dedent(code)]
+        told = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True)
+        return told.stdout + told.stderr[-300:]
+
+    def written(minutes: float) -> dict[str, bytes]:
+        """Return the programs; let them be written some minutes ago, and looked at before that."""
+        files = list(tmp_path.glob("*-cache"))
+        now = time.time()
+        os.utime(tmp_path / "checked", (now - 60 * minutes - 60,) * 2)
+        for file in files:
+            os.utime(file, (now - 60 * minutes,) * 2)
+        return {file.name: file.read_bytes() for file in files}
+
+    assert run() == "4.0\n"
+    whole = written(10)
+    assert whole
+    for name, content in whole.items():
+        (tmp_path / name).write_bytes(content[: len(content) // 2])
+    written(5)
+    assert run() == "4.0\n"
+    assert {name: len(content) for name, content in written(5).items()} == {
+        name: pytest.approx(len(content), rel=0.1) for name, content in whole.items()
+    }
+    (tmp_path / "new-cache").write_bytes(b"")  # another process may be writing it
+    compiling._drop_damaged(tmp_path)
+    assert (tmp_path / "new-cache").exists()

@@ -10,8 +10,10 @@ several times as fast when it is compiled into a single kernel.
 
 import os
 import sys
+import time
+import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache, wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -27,6 +29,9 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 CACHE_VARIABLE = "PINFACTORY_COMPILATION_CACHE"
 # Programs that compile faster are not worth a file; the oldest go when all take more room.
 _SHORTEST_SECONDS, _MOST_BYTES = 0.01, 2 * 10**9
+# Files of the last day are looked at where it is not known which were looked at before.
+_MOST_SECONDS_BACK = 86_400.0
+_ZSTANDARD = b"\x28\xb5\x2f\xfd"
 
 # Options of XLA that shorten compilation, and leave small programs as fast as they are.
 QUICK: dict[str, Any] = {"xla_backend_optimization_level": 1}
@@ -118,6 +123,7 @@ def enable_compilation_cache() -> Path | None:
     folder = Path(wish) if wish else cache_directory() / f"programs-{jax.__version__}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        _drop_damaged(folder)
         _prune(folder)
     except OSError:
         # A home that cannot be written to is no reason not to compute.
@@ -127,15 +133,49 @@ def enable_compilation_cache() -> Path | None:
     return folder
 
 
+def _drop_damaged(folder: Path) -> None:
+    """Delete programs that are not whole; each is looked at once.
+
+    JAX writes a file in place and never again. What a process that was killed has begun, every
+    later one would read in vain, with a warning.
+    """
+    # What another process may be writing is left to the next time.
+    stamp, until = folder / "checked", time.time() - 60.0
+    since = stamp.stat().st_mtime if stamp.exists() else until - _MOST_SECONDS_BACK
+    for changed, _, file in _programs(folder):
+        if since <= changed < until and not _is_whole(file):
+            file.unlink(missing_ok=True)
+    stamp.touch()
+    os.utime(stamp, (until, until))
+
+
+def _is_whole(file: Path) -> bool:
+    """Return whether a program can be decompressed."""
+    try:
+        content = file.read_bytes()
+        # Where another library is installed JAX uses that one, which is not asked here.
+        return content.startswith(_ZSTANDARD) or len(zlib.decompress(content)) > 0
+    except (zlib.error, OSError):
+        return False
+
+
 def _prune(folder: Path) -> None:
     """Delete the oldest programs until the rest takes at most the room there is."""
-    files = sorted((f.stat().st_mtime, f.stat().st_size, f) for f in folder.iterdir())
+    files = sorted(_programs(folder))
     excess = sum(size for _, size, _ in files) - _MOST_BYTES
     for _, size, file in files:
         if excess <= 0:
             break
         file.unlink(missing_ok=True)
         excess -= size
+
+
+def _programs(folder: Path) -> Iterator[tuple[float, int, Path]]:
+    """Yield time, size and path of each file; other processes may delete them meanwhile."""
+    for file in folder.glob("*-cache"):
+        with suppress(FileNotFoundError):
+            status = file.stat()
+            yield status.st_mtime, status.st_size, file
 
 
 # ------------------------------------------------------------------------------------ compilation

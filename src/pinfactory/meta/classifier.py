@@ -57,6 +57,11 @@ class MetaSpecialistClassifier(MetaSpecialist[AdaptedClassifier]):
                 f"of shape {samples.y.shape[1:]} and type {samples.y.dtype}; use "
                 "MetaSpecialistRegressor for numbers."
             )
+        if (lowest := int(samples.y.min())) < 0:
+            raise ValueError(
+                "targets of classification tasks must be whole numbers from 0 on, but got "
+                f"{lowest}."
+            )
         ways = int(samples.y.max()) + 1
         if len(never := sorted(set(range(ways)) - set(samples.y.tolist()))):
             raise ValueError(

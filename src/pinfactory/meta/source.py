@@ -71,7 +71,13 @@ class TaskBatches:
 def sample_tasks(tasks: Any, seed: int, n_tasks: int = 500) -> Episode:
     """Return some training tasks, as host arrays with a leading axis of tasks."""
     recipes = draw_recipes(tasks, np.random.default_rng(seed), n_tasks)
-    seen = jax.tree.map(np.asarray, _build(TaskSource(tasks), recipes))
+    try:
+        seen = jax.tree.map(np.asarray, _build(TaskSource(tasks), recipes))
+    except jax.errors.TracerArrayConversionError as error:
+        raise TypeError(
+            "`build` must compute with JAX (jax.numpy in place of numpy), because it runs inside "
+            "the compiled training loop, but it handed its recipe to NumPy."
+        ) from error
     for name, samples in (("support", seen.support), ("query", seen.query)):
         if not all(np.isfinite(part).all() for part in samples):
             raise ValueError(f"samples of tasks must be finite, but those of a {name} set are not.")

@@ -207,13 +207,32 @@ class TestOwnTasks:
             (((np.zeros((4, 1), int), np.zeros(4)),) * 2, r"int32\[4, 1\]"),
             (((np.zeros((4, 1)), np.zeros(())),) * 2, r"float32\[\]"),
             (((object(), 1), (2, 3)), "tuple with no arrays"),
+            (((np.zeros((4, 1)), np.zeros(4)), (np.zeros((4, 2)), np.zeros(4))), r"\[4, 2\]"),
+            (((np.zeros((4, 1)), np.zeros(4)), (np.zeros((4, 1)), np.zeros((4, 2)))), r"\[4, 2\]"),
+            (
+                ((np.zeros((4, 1)), np.zeros(4)), (np.zeros((4, 1)), np.zeros(4, int))),
+                r"int32\[4\]",
+            ),
+            (((np.zeros((0, 1)), np.zeros(0)), (np.zeros((4, 1)), np.zeros(4))), r"32\[0, 1\]"),
+            (((np.zeros((4, 1)), np.zeros(4)), (np.zeros((0, 1)), np.zeros(0))), r"32\[0, 1\]"),
         ],
     )
     def test_a_bad_task_is_refused_with_the_shapes_wanted(self, built, found):
         with pytest.raises(ValueError, match=r"x of shape \(samples, features\).*" + found):
             as_episode(built)
 
-    @pytest.mark.parametrize("recipes", [np.zeros(3), {}, {"a": np.zeros((5, 1)), "b": 1.0}])
+    def test_a_task_that_numpy_builds_is_refused_with_what_to_use(self):
+        class Bad(Lines):
+            def build(self, recipe):
+                return super().build(np.asarray(recipe))
+
+        with pytest.raises(TypeError, match=r"jax\.numpy in place of numpy"):
+            MetaSpecialistRegressor(2, max_iter=1).fit(Bad())
+
+    @pytest.mark.parametrize(
+        "recipes",
+        [np.zeros(3), {}, {"a": np.zeros((5, 1)), "b": 1.0}, np.array(["a"] * 5), np.full(5, None)],
+    )
     def test_bad_recipes_are_refused_with_the_axis_wanted(self, recipes):
         class Bad(Lines):
             def draw(self, random, n_tasks, split):

@@ -49,7 +49,8 @@ class Tasks(Protocol):
 WANTED = (
     "an Episode(support, query) of Samples(x, y) for one task, with x of shape (samples, features) "
     "or (samples, rows, columns), and y of shape (samples,) with whole numbers for classes, or of "
-    "shape (samples,) or (samples, targets) with real numbers"
+    "shape (samples,) or (samples, targets) with real numbers; support and query have at least one "
+    "sample each and differ in their number alone"
 )
 
 
@@ -65,16 +66,16 @@ def draw_recipes(
     ValueError
         If a recipe is not made of arrays with a leading axis of tasks.
     """
-    if not isinstance(tasks, Tasks):
+    if not isinstance(tasks, Tasks) or isinstance(tasks, type):
         raise TypeError(
             "`tasks` must be a distribution of tasks with the methods `draw` and `build`, such "
-            f"as ArrayTasks(X, y, ways=2, shots=5), but got {type(tasks).__name__}."
+            f"as ArrayTasks(X, y, ways=2, shots=5), but got {_named(tasks)}."
         )
     recipes = tasks.draw(random, n_tasks, split)
-    shapes = [np.shape(leaf) for leaf in jax.tree.leaves(recipes)]
-    if not shapes or any(shape[:1] != (n_tasks,) for shape in shapes):
+    leaves = jax.tree.leaves(recipes)
+    if not leaves or any(np.shape(leaf)[:1] != (n_tasks,) or _no_numbers(leaf) for leaf in leaves):
         raise ValueError(
-            f"`draw` must return arrays with a leading axis of {n_tasks} tasks, "
+            f"`draw` must return arrays of numbers with a leading axis of {n_tasks} tasks, "
             f"but got {_described(recipes)}."
         )
     return recipes
@@ -102,7 +103,8 @@ def as_episode(built: Any) -> Episode:
         parts = [Samples(*map(jnp.asarray, part)) for part in (support, query)]
     except (TypeError, ValueError) as error:
         raise ValueError(f"`build` must return {WANTED}, but got {_described(built)}.") from error
-    if any(not _sound(part) for part in parts):
+    alike = [[(a.shape[1:], jnp.issubdtype(a.dtype, jnp.floating)) for a in p] for p in parts]
+    if any(not _sound(part) for part in parts) or alike[0] != alike[1]:
         raise ValueError(f"`build` must return {WANTED}, but got {_described(built)}.")
     return Episode(*(Samples(part.x, _vectors(part.y)) for part in parts))
 
@@ -111,10 +113,20 @@ def _sound(part: Samples) -> bool:
     numbers = jnp.issubdtype(part.y.dtype, jnp.floating)
     return (
         part.x.ndim >= 2
+        and len(part.x) > 0
         and jnp.issubdtype(part.x.dtype, jnp.floating)
         and part.y.shape[:1] == part.x.shape[:1]
         and part.y.ndim in ((1, 2) if numbers else (1,))
     )
+
+
+def _named(value: Any) -> str:
+    return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
+
+
+def _no_numbers(leaf: Any) -> bool:
+    """Return whether an array of NumPy holds text or objects, which JAX does not know."""
+    return isinstance(leaf, np.ndarray) and leaf.dtype.kind not in "biuf"
 
 
 def _vectors(y: Array) -> Array:
@@ -124,5 +136,9 @@ def _vectors(y: Array) -> Array:
 def _described(value: Any) -> str:
     """Return the type, and the shapes and element types of the arrays in it."""
     leaves = jax.tree.leaves(value)
-    arrays = [f"{jnp.result_type(a)}{list(np.shape(a))}" for a in leaves if hasattr(a, "shape")]
+    arrays = [
+        f"{a.dtype if _no_numbers(a) else jnp.result_type(a)}{list(np.shape(a))}"
+        for a in leaves
+        if hasattr(a, "shape")
+    ]
     return f"{type(value).__name__} with {', '.join(arrays) or 'no arrays'}"
