@@ -277,6 +277,8 @@ class Rules:
             )
             for rule in values["rules"]
         )
+        if any(rule.weights and len(rule.rest) <= len(rule.columns()) for rule in rules):
+            raise ValueError("a rule must say what is left after each of its columns")
         rest = {name: value for name, value in values.items() if name != "rules"}
         made = cls(rules, **rest)
         str(made)  # what cannot be printed is not sound
