@@ -117,6 +117,8 @@ def test_gates_of_one_column_are_a_condition_in_words():
         np.testing.assert_array_equal(path.holds(), mine)
         where = Condition(path.terms, 1.0).text(encoding)
         np.testing.assert_array_equal(true_of(where, frame), mine)
+        for gate, passing in zip(path.gates, path.passed, strict=True):
+            np.testing.assert_array_equal(true_of(gate.comparison, frame), passing)
 
 
 def test_another_selector_has_no_path():

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from pinfactory.tables import Encoding, Gate, Rule, Rules, Weight
 
@@ -57,6 +58,15 @@ def test_columns_that_change_hardly_anything_are_counted_with_what_they_change()
     )
     even = replace(one, rest=(9.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 0.0))
     assert printed(even).endswith("e  +1 ± 0.5\n         … and 2 more, together ± 4")
+
+
+def test_rules_come_back_from_plain_values_that_are_sound():
+    told = Rules((rule(gates(2)),), 9, "R²", "")
+    plain = told.to_plain()
+    assert Rules.from_plain(plain) == told
+    plain["rules"][0]["rest"] = [1.0]
+    with pytest.raises(ValueError, match="what is left after each of its columns"):
+        Rules.from_plain(plain)
 
 
 def test_numbers_to_read_are_weights_constants_and_gates():

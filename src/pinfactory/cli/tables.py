@@ -14,6 +14,8 @@ import tyro
 Kind = Literal["auto", "numbers", "classes"]
 # Numbers may be as large, and targets may differ by as little as the inverse.
 MOST = 1e100
+# Such as 7/19/1994 0:00 or 19.7.94; ISO dates are read as such.
+GUESSED_DATE = r"(\d{1,2}[./-]\d{1,2}[./-](\d{4}|\d{2})|\d{4}[./]\d{1,2}[./]\d{1,2})([ T]|$)"
 
 # Parameters that several commands have, with their help.
 DataFile = Annotated[
@@ -79,6 +81,9 @@ def read_task(path: Path, target: str, kind: Kind = "auto", without: tuple[str, 
     for name in _row_numbers(frame.drop(columns=[target, *without])):
         option = f"--without {shlex.quote(name)}"
         notes.append(f"{name} numbers the rows; if it says nothing else, use {option}")
+    for name in frame.columns.drop([target, *without]):
+        if frame[name].dtype.kind not in "fiubmM" and _are_other_dates(frame[name]):
+            notes.append(f"{name} is taken as text: to be read as dates, write 2024-01-31")
     gone = int(frame[target].isna().sum())
     if gone:
         told = "1 row" if gone == 1 else f"{gone:,} rows"
@@ -129,6 +134,12 @@ def _row_numbers(frame: Any) -> list[str]:
     whole = frame.select_dtypes("integer")
     spans = whole.max() - whole.min() + 1
     return [n for n in whole.columns if whole[n].is_unique and spans[n] <= 1.01 * len(frame)]
+
+
+def _are_other_dates(column: Any) -> bool:
+    """Return whether text is dates in an order of day, month and year that has to be guessed."""
+    known = column.dropna().astype(str)
+    return len(known) > 0 and bool(known.str.match(GUESSED_DATE).all())
 
 
 def _refuse_extreme(frame: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import is_classifier
 
-from pinfactory.formats import quantity
+from pinfactory.formats import decimals, quantity
 
 from .committee import Committee
 from .explain import encoding_of
@@ -106,14 +106,15 @@ def _rules(committee: Committee) -> str:
         told = [
             f"### Expert {rule.expert}: {_safe(rule.where)}",
             f"{rule.share:.0%} of the work; the condition tells its {rule.rows:,} rows with a "
-            f"fidelity of {rule.fidelity:.2f}; {rules.measure} {rule.score:z.2f} on them; "
+            f"fidelity of {rule.fidelity:.2f}; {rules.measure} {decimals(rule.score, 2)} on them; "
             f"{rule.bits:.2f} bits a row.",
         ]
-        says = rule.says(MOST_COLUMNS)
+        n_told = rule.n_told(MOST_COLUMNS)
+        says = rule.says(n_told)
         if says:
             told.append("\n".join(f"- {_safe(name)}: {_safe(text)}" for name, text in says))
-        if len(rule.columns()) > MOST_COLUMNS:
-            told.append(f"… and {len(rule.columns()) - MOST_COLUMNS} columns more.")
+        if more := rule.left(n_told):
+            told.append(f"… and {more}.")
         parts.append("\n\n".join(told))
     about = (
         f"Changes of {rules.unit} for one unit more, or for a category against the average (where "

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pinfactory.formats import quantity
+from pinfactory.formats import decimals, quantity
 
 if TYPE_CHECKING:
     import pandas
@@ -230,7 +230,7 @@ class Rules:
     def _text(self, rule: Rule) -> str:
         head = (
             f"expert {rule.expert}: {rule.share:.0%} of the work, {rule.bits:.2f} bits, "
-            f"{self.measure} {rule.score:z.2f} on its {rule.rows:,} rows"
+            f"{self.measure} {decimals(rule.score, 2)} on its {rule.rows:,} rows"
         )
         exactly = "exactly, " if rule.exact else ""
         fit = f"({exactly}fidelity {rule.fidelity:.2f}, {rule.matched:,} of {self.n_rows:,} rows)"
@@ -277,6 +277,8 @@ class Rules:
             )
             for rule in values["rules"]
         )
+        if any(rule.weights and len(rule.rest) <= len(rule.columns()) for rule in rules):
+            raise ValueError("a rule must say what is left after each of its columns")
         rest = {name: value for name, value in values.items() if name != "rules"}
         made = cls(rules, **rest)
         str(made)  # what cannot be printed is not sound
