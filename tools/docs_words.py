@@ -27,6 +27,8 @@ NO_EXAMPLE_NEEDED = (
     "findings.md",
     "design.md",
     "comparison.md",
+    "speed.md",
+    "changelog.md",
     "index.md",
 )
 

@@ -176,6 +176,15 @@ def _baseline(name: str) -> Kind:
     return Kind(fitted, few_shot(28))
 
 
+def _paper_baseline(name: str) -> Kind:
+    def fitted() -> Any:
+        from pinfactory import paper
+
+        return getattr(paper, name)(max_iter=2, batch_size=2).fit(image_tasks())
+
+    return Kind(fitted, few_shot(28))
+
+
 MODELS: dict[str, Kind] = {
     "SpecialistClassifier": Kind(_classifier, lambda m: m.predict_proba(table()[0])),
     "SpecialistRegressor": Kind(_regressor, lambda m: m.predict(table()[0])),
@@ -191,6 +200,8 @@ MODELS: dict[str, Kind] = {
     "PrototypicalNetworks": _baseline("PrototypicalNetworks"),
     "PreTraining": _baseline("PreTraining"),
     "paper.GradientMixture": Kind(_paper_mixture, lambda m: m.score_samples(table()[0])),
+    "paper.MAML": _paper_baseline("maml"),
+    "paper.MatchingNetworks": _paper_baseline("matching_networks"),
     "paper.TaskRegressor": Kind(_paper_regressor, _meta_regressor_answer),
     "paper.TaskClassifier": Kind(_paper_classifier, few_shot(28)),
 }

@@ -19,7 +19,8 @@ All numbers of an experiment::
     ```
 
 Each accepted result has a page of its own, `results/NAME.md`, which is written before the pages are
-read and is not kept.
+read and is not kept. Its title and text are those of the experiment as it is, or those stored with
+the result if no experiment has its name.
 
 Below a table, a result that another version has made is named with that version.
 """
@@ -32,7 +33,7 @@ from docutils.parsers.rst import Directive, directives
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
-from pinfactory.experiments import read_accepted
+from pinfactory.experiments import discover, read_accepted
 from pinfactory.report import Cells, find_measure, format_measure, number, table
 
 _FOLDER = Path(__file__).parents[2] / "results"
@@ -92,7 +93,8 @@ class AllMeasures(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """Return text, table and a line about the run."""
         result = read_accepted(_FOLDER)[self.arguments[0]]
-        about = [_paragraph(text) for text in result["about"].strip().split("\n\n")]
+        _, text = _described(result)
+        about = [_paragraph(part) for part in text.strip().split("\n\n")]
         tables = [_table_node(cells, title) for title, cells in _all_measures(result)]
         return [*about, *tables, _origin(result, self.config.release)]
 
@@ -102,13 +104,22 @@ def write_pages(app: Sphinx) -> None:
     folder = Path(app.srcdir) / "results"
     folder.mkdir(exist_ok=True)
     pages = {
-        folder / f"{name}.md": f"# `{name}`: {result['title']}\n\n```{{all-measures}} {name}\n```\n"
+        folder / f"{name}.md": f"# `{name}`: {_described(result)[0]}\n\n"
+        f"```{{all-measures}} {name}\n```\n"
         for name, result in read_accepted(_FOLDER).items()
     }
     for path in set(folder.glob("*.md")) - set(pages):
         path.unlink()
     for path, text in pages.items():
         path.write_text(text, encoding="utf-8")
+
+
+def _described(result: dict[str, Any]) -> tuple[str, str]:
+    """Return title and text of the experiment that a result is of."""
+    for listing in discover():
+        if listing.name == result["name"] and listing.experiment is not None:
+            return listing.experiment.TITLE, listing.experiment.ABOUT
+    return result["title"], result["about"]
 
 
 def _paragraph(text: str) -> nodes.paragraph:

@@ -252,6 +252,7 @@ class Learnable(BaseEstimator):
         set_attributes(model, attributes, cls._attributes, cls._optional_attributes)
         if "information" in meta:
             model.information_ = Information(**meta["information"])
+            check.shares("responsibility", model.information_.responsibility)
         with library_settings():
             model.state_ = load(model._untrained())
         model._check_state()

@@ -35,6 +35,11 @@ def exact(value: float) -> str:
     return text.removesuffix(".0").replace("-", "−")
 
 
+def decimals(value: float, digits: int) -> str:
+    """Return a number with so many decimals."""
+    return f"{value:z.{digits}f}".replace("-", "−")
+
+
 def quantity(value: float, digits: int | None = None) -> str:
     """Return a number of the user's data, and years as years; rounded to so many digits if given.
 

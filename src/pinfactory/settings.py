@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import jax.numpy as jnp
+import numpy as np
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 
@@ -21,6 +22,8 @@ Option = TypeVar("Option")
 MOST_COUNTED = 2**31 - 1
 # Gradient steps of an adaptation: a file may hold any number, and a prediction would not end.
 MOST_STEPS = 10_000
+# Means of shares in single precision add up to one by so much.
+ROUNDING = 1e-3
 
 
 def integer(name: str, value: Any, lowest: int, most: int = MOST_COUNTED) -> int:
@@ -50,6 +53,13 @@ def choice(name: str, value: Option, options: Sequence[Option]) -> Option:
         named = ", ".join(map(repr, options))
         raise ValueError(f"`{name}` must be one of {named}, but got {value!r}.")
     return value
+
+
+def shares(name: str, value: Any) -> None:
+    """Check that these are shares, which add up to one but for rounding."""
+    parts = np.asarray(value, float)
+    if not ((parts >= 0.0).all() and abs(parts.sum() - 1.0) < ROUNDING):
+        raise ValueError(f"`{name}` must be shares that add up to 1, but got {value!r}.")
 
 
 def sizes(name: str, value: Any) -> tuple[int, ...]:

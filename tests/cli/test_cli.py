@@ -2,6 +2,7 @@ import io
 import json
 import subprocess
 import sys
+import warnings
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -11,7 +12,7 @@ import pandas
 import pytest
 
 from pinfactory import cli
-from pinfactory.cli import COMMANDS, main
+from pinfactory.cli import COMMANDS, _short_warnings, main
 from pinfactory.cli.sweep import _values
 from pinfactory.experiments import Listing, Outcome
 
@@ -226,3 +227,10 @@ def test_a_reader_that_has_seen_enough_is_no_error():
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.close()
         assert (process.wait(), process.stderr.read()) == (0, b"")
+
+
+def test_a_warning_is_one_line_and_said_once():
+    with _short_warnings():
+        one = [warnings.formatwarning(UserWarning(text), UserWarning, "a.py", 1) for text in "aba"]
+    assert one == ["pinfactory: a\n", "pinfactory: b\n", ""]
+    assert "a.py" in warnings.formatwarning(UserWarning("a"), UserWarning, "a.py", 1, "")

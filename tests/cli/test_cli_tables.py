@@ -16,7 +16,7 @@ import pytest
 from pinfactory import SpecialistClassifier, SpecialistRegressor, load
 from pinfactory.cli import main
 from pinfactory.cli.models import predictions
-from pinfactory.cli.tables import labels
+from pinfactory.cli.tables import labels, read_task
 
 NASTY = '<script>alert("x")</script>$a$'
 
@@ -148,9 +148,24 @@ def test_a_shell_completes_commands_and_options(tmp_path, capsys, typed, offered
     assert offered in told.stdout.split()
 
 
+def test_columns_that_number_the_rows_are_told(tmp_path):
+    row = np.arange(40)
+    frame = pd.DataFrame({"the row": row[::-1] + 7, "x": 3 * row, "odd": row % 9, "y": row / 8})
+    frame.loc[3, "y"] = np.nan
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    notes = read_task(tmp_path / "rows.csv", "y").notes
+    assert [note for note in notes if "numbers the rows" in note] == [
+        "the row numbers the rows; if it says nothing else, use --without 'the row'"
+    ]
+    assert "numbers" not in "".join(
+        read_task(tmp_path / "rows.csv", "y", without=("the row",)).notes
+    )
+
+
 def write_odd_tables():
     row = np.arange(40)
     odd = {"row": row, "same": 3, "typo": row.astype(str), "once": "a", "tiny": 1e-300 * row}
+    odd["day"] = np.datetime64("2024-01-01") + row
     frame = pd.DataFrame(odd | {"none": np.nan}).astype({"typo": object})
     frame.loc[5, ["typo", "once"]] = ["oops", "b"]
     frame.to_csv("odd.csv", index=False)
@@ -173,6 +188,7 @@ def write_odd_tables():
         (["fit", "odd.csv", "--target", "same"], "must differ between rows, but is always 3"),
         (["fit", "odd.csv", "--target", "typo"], "has numbers but for 'oops': correct or empty"),
         (["fit", "odd.csv", "--target", "once"], "two classes of at least 2 rows, but only 'a'"),
+        (["fit", "odd.csv", "--target", "day"], "'day' holds dates or durations: predict numbers"),
         (["fit", "odd.csv", "--target", "tiny"], "must differ by more than 1e-100"),
         (["fit", "odd.csv", "--target", "none"], "at least 20 rows with 'none', but has 0"),
         (["fit", "huge.csv", "--target", "huge"], "at most 1e+100, but has 3.9e+201"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from pinfactory.density import matrices
+from pinfactory.density import experts
 
 
 @pytest.fixture
@@ -16,13 +16,11 @@ def positive() -> np.ndarray:
 
 
 def test_factors_and_solutions_are_those_of_scipy(positive):
-    root = matrices.cholesky(jnp.asarray(positive))
+    root = experts.cholesky(jnp.asarray(positive))
     expected = np.linalg.cholesky(positive)
     np.testing.assert_allclose(root, expected, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(
-        matrices.inverse(root), np.linalg.inv(expected), rtol=1e-4, atol=1e-5
-    )
-    found = matrices.solve(root, jnp.asarray(positive))
+    np.testing.assert_allclose(experts.inverse(root), np.linalg.inv(expected), rtol=1e-4, atol=1e-5)
+    found = experts.solve(root, jnp.asarray(positive))
     solved = scipy.linalg.solve_triangular(expected[1, 2], positive[1, 2], lower=True)
     np.testing.assert_allclose(found[1, 2], solved, rtol=1e-4, atol=1e-5)
 
@@ -37,6 +35,6 @@ def test_no_batch_waits_for_threads(positive):
         assert found
         return found
 
-    for function in (matrices.cholesky, matrices.inverse):
+    for function in (experts.cholesky, experts.inverse):
         assert all("tensor<4x4xf32>" in call for call in calls(function))
         assert not any("x4x4xf32>" in call for call in calls(function))

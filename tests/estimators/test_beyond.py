@@ -12,8 +12,7 @@ from sklearn.linear_model import LinearRegression
 import pinfactory
 from pinfactory import SpecialistRegressor
 from pinfactory.estimators.beyond import Beyond
-from pinfactory.estimators.distinct import Rows
-from pinfactory.estimators.table import Reach
+from pinfactory.estimators.table import Reach, Rows
 from pinfactory.persistence import ModelFileError
 
 

@@ -99,10 +99,12 @@ def test_without_held_out_samples_budgets_are_met_too():
     assert model.information_.selector == pytest.approx(0.5, rel=0.05)
 
 
-def test_a_price_at_which_no_division_can_pay_is_told():
+@pytest.mark.parametrize(("learn", "more"), [("fit", {}), ("partial_fit", {"classes": [0, 1, 2]})])
+def test_a_price_at_which_no_division_can_pay_is_told(learn, more):
+    x, y = datasets.load_iris(return_X_y=True)
     model = SpecialistClassifier(objective="free_energy", beta_selector=1.0, max_iter=1)
     with pytest.warns(UserWarning, match="`beta_selector`=1 makes a division of labour cost"):
-        model.fit(*datasets.load_iris(return_X_y=True))
+        getattr(model, learn)(x, y, **more)
 
 
 # ------------------------------------------------------------------------------ temperatures

@@ -1,5 +1,8 @@
 """How many experts there are is found: one where one is enough, more where they pay."""
 
+import copy
+
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -9,7 +12,7 @@ from sklearn.metrics import adjusted_rand_score
 from pinfactory import SpecialistClassifier, SpecialistRegressor
 from pinfactory.core.hierarchy import stack
 from pinfactory.core.learning import Data
-from pinfactory.estimators import judging
+from pinfactory.estimators.fitting import Judge, held_out_scores
 from pinfactory.estimators.predictive import least_deviation
 
 
@@ -74,18 +77,50 @@ def test_where_several_pay_they_are_used_and_the_gain_is_told(divided):
     assert f"{mean:.3f}" in divided.verdict_
 
 
+@pytest.mark.filterwarnings("ignore:`beta_selector`=0.5 makes a division")
+def test_experts_that_answer_whatever_comes_are_no_division():
+    settings = {"start": "random", "early_stopping": False, "max_iter": 500, "random_state": 0}
+    model = SpecialistRegressor(4, objective="free_energy", beta_selector=0.5, **settings)
+    model.fit(*bend())
+    assert model.effective_experts_ > 1.5
+    assert "collapsed: the selector hardly looks at its inputs (0.0" in model.verdict_
+    assert "raise beta_selector" in model.verdict_
+    model.set_params(selector_bits=0.01)
+    assert "raise selector_bits" in model.verdict_
+
+
+@pytest.mark.parametrize(
+    ("bits", "n_in_use", "gain", "beginning"),
+    [
+        (0.04, 1.03, None, "Training collapsed: one of 4 experts"),
+        (0.04, 1.03, (0.1, 0.06), "Training collapsed: one of 4 experts"),
+        # Few rows of an own law are a division where they gain beyond doubt.
+        (0.04, 1.03, (0.1, 0.04), "1.0 of 4 experts are in use: on held-out samples"),
+        (0.5, 1.4, None, "1.4 of 4 experts are in use."),
+    ],
+)
+def test_the_verdict_knows_collapse_from_division(divided, bits, n_in_use, gain, beginning):
+    model = copy.copy(divided)
+    model.information_ = eqx.tree_at(
+        lambda i: (i.selectors, i.effective_experts), divided.information_, ((bits,), n_in_use)
+    )
+    model.state_ = eqx.tree_at(lambda s: s.model.available, divided.state_, jnp.ones(4, bool))
+    model.gain_ = gain
+    assert model.verdict_.startswith(beginning)
+
+
 @pytest.mark.parametrize("shift", [-0.5, 0.5])
 def test_more_error_than_one_line_costs_beyond_doubt(divided, shift):
     loss = shift + np.random.default_rng(0).normal(size=50)
     weight = np.repeat([1.0, 3.0], 25)
-    judge = judging.Judge(
+    judge = Judge(
         utility=None,
         score=lambda model, data: jnp.ones(len(data.weight)),
         error=lambda model, data: data.y[:, 0],
     )
     # Errors stand where targets would; a row without weight does not count.
     rows = np.zeros((51, 2)), np.append(loss + 4.0, np.nan)[:, None], np.append(weight, 0.0)
-    found = judging.held_out_scores(
+    found = held_out_scores(
         judge,
         stack([divided.state_]),
         judged=Data(*(jnp.asarray(column, jnp.float32) for column in rows)),
@@ -140,8 +175,6 @@ def test_every_kind_of_selector_and_expert_begins_as_a_tree(selector, expert):
 
 
 def test_a_tree_needs_experts_with_a_linear_part():
-    import equinox as eqx
-
     def factory(inputs, outputs, *, key):
         return eqx.nn.MLP(inputs, outputs, 4, 1, key=key)
 

@@ -60,6 +60,17 @@ def test_a_category_that_occurs_once_has_no_weight(regressor):
     assert max(abs(weight.value) for weight in weights) < 60.0
 
 
+def test_a_row_is_explained_with_the_values_it_has(homes, regressor):
+    odd = pd.DataFrame({"area": [np.nan], "place": ["Mars"], "lift": [None]})
+    with pytest.warns(UserWarning, match="not seen in fit") as warned:
+        told = regressor.explain_row(odd)
+    assert len(warned) == 1
+    shown = {part.column: part.value for part in told.contributions}
+    assert shown == {"area": "(missing)", "place": "Mars (unknown)", "lift": "(missing)"}
+    if told.change is not None:
+        assert told.change.value == shown[told.change.column]
+
+
 def test_frames_of_numbers_are_what_arrays_are(homes):
     frame = homes[0][["area", "lift"]].fillna(50.0).astype(float)
     labels = np.where(frame["area"] > 60, "large", "small")
@@ -126,3 +137,17 @@ def test_rules_are_forgotten_when_more_is_learned(homes):
         learner.rules()
     assert "fitted to a table" in learner.card()
     assert learner.rules(frame, -price) != known
+
+
+def test_a_rare_indicator_of_an_array_is_learned_as_that_of_a_frame():
+    random = np.random.default_rng(0)
+    area, rare = random.uniform(20, 120, 400), np.zeros(400)
+    rare[:12] = 1.0
+    price = 3.0 * area + 50.0 * rare + random.normal(0, 40, 400)
+    frame = pd.DataFrame({"area": area, "garden": np.where(rare > 0, "yes", "no")})
+    array = np.column_stack([area, 10.0 * rare])
+    settings = {"start": "tree", "max_iter": 100, "random_state": 0}
+    models = [SpecialistRegressor(2, **settings).fit(x, price) for x in (frame, array)]
+    found = [model.predict(x) for model, x in zip(models, (frame, array), strict=True)]
+    # Divided by its own deviation it would be shrunk less.
+    np.testing.assert_allclose(*found, rtol=1e-3)

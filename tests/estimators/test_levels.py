@@ -6,9 +6,9 @@ from sklearn.base import clone
 
 import pinfactory
 from pinfactory import SpecialistClassifier, SpecialistRegressor, rate_utility_curve
-from pinfactory.estimators.linear_tree import grow
+from pinfactory.estimators.linear_tree import place
 from pinfactory.estimators.paths import find_paths
-from pinfactory.estimators.starts import place
+from pinfactory.estimators.splits import grow
 from pinfactory.estimators.table import Table
 
 X = np.random.default_rng(0).uniform(-1, 1, size=(240, 2))

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import norm
 from sklearn.linear_model import LogisticRegression
 
-from pinfactory.estimators.linear_tree import grow
+from pinfactory.estimators.splits import grow
 from pinfactory.estimators.table import Table
 
 

@@ -4,7 +4,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from pinfactory.estimators.distinct import distinct, repeated, repetitions
+from pinfactory.estimators.table import distinct, repeated, repetitions
 
 SMALL = st.integers(-2, 2).map(float)
 

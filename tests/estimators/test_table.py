@@ -5,8 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pinfactory.estimators.distinct import Rows
-from pinfactory.estimators.table import Distances, RowBatches, Table, Validation
+from pinfactory.estimators.table import (
+    Distances,
+    RowBatches,
+    Rows,
+    Table,
+    Validation,
+    indicator_scales,
+)
 
 
 def table(n: int) -> Table:
@@ -112,3 +118,16 @@ def test_an_epoch_holds_every_row_a_replica_learns_from_once():
     assert drawn.shape == (2, 4, 2)
     np.testing.assert_array_equal(np.sort(drawn[0].reshape(2, 4)), [learned[0]] * 2)
     np.testing.assert_array_equal(np.sort(drawn[1].reshape(4, 2)), [learned[1]] * 4)
+
+
+def test_columns_of_two_values_have_half_their_distance_as_scale():
+    rare, common = np.zeros(100), np.tile([-3.0, 5.0], 50)
+    rare[7] = 1.0
+    others = [np.arange(100) % 3, np.ones(100), np.where(rare > 0, 0.1 + 0.2, 0.3)]
+    x = np.column_stack([rare, common, 1e308 * np.sign(common), *others])
+    found = indicator_scales(x, Rows(np.arange(100), np.ones(100)))
+    np.testing.assert_array_equal(found, [0.5, 4.0, 1e308, 0.0, 0.0, 0.0])
+    # A value in rows that are not learned from is none.
+    x[8, 3] = 9.0
+    found = indicator_scales(x, Rows(np.delete(np.arange(100), np.arange(2, 100, 3)), np.ones(67)))
+    assert found[3] == 0.5

@@ -11,7 +11,6 @@ import scipy.special
 
 from pinfactory import paper
 from pinfactory.core.families import Categorical
-from pinfactory.core.hierarchy import pick
 from pinfactory.rl.envs import DoublePendulum, Pendulum
 from pinfactory.rl.meta.losses import expert_loss, selector_gradient_loss
 from pinfactory.rl.meta.state import SelectorReplay
@@ -215,7 +214,8 @@ def test_actions_are_gaussian_and_the_experts_of_text_and_appendix_are_there() -
 
 @pytest.fixture(scope="module")
 def meta_state():
-    agent = paper.meta_agent(point_tasks(), 2, n_tasks=3, n_steps=4, selector_units=5, seed=1)
+    narrow = {"expert_hidden": (4, 3), "critic_hidden": (3, 4), "selector_units": 5}
+    agent = paper.meta_agent(point_tasks(), 2, n_tasks=3, n_steps=4, seed=1, **narrow)
     prior = Categorical.from_probs(jnp.array([0.3, 0.7]))
     return eqx.tree_at(lambda s: s.policy.priors.stages[0].family, agent.state_, prior)
 
@@ -243,30 +243,131 @@ def test_the_selector_climbs_the_free_energy_of_whole_trajectories(meta_state) -
     np.testing.assert_allclose(gradient[1].readout.weight[0], huber, rtol=1e-3, atol=1e-6)
 
 
-def test_its_experts_follow_the_plain_policy_gradient(meta_state) -> None:
-    rng = np.random.default_rng(1)
-    x = jnp.asarray(rng.normal(size=(4, 3, 1)), jnp.float32)
-    expert, experts = jnp.array([0, 1, 0]), meta_state.policy.hierarchy.experts
-    advantage = jnp.asarray(rng.normal(size=(4, 3)), jnp.float32)
-    action = jnp.asarray(rng.normal(size=(4, 3, 1)), jnp.float32)
-    sample = ActionSample(action, jnp.zeros((4, 3)), None)
-    batch = Experience(x, sample, advantage, jnp.zeros((4, 3, 1)))
-    parts = (experts, meta_state.critics)
-    slope = eqx.filter_grad(
-        lambda p: expert_loss(p, batch, expert, meta_state, plain=True), has_aux=True
+def relu_outputs(layers: Layers, m: int, x: np.ndarray) -> np.ndarray:
+    """Return the outputs of the m-th of several stacked networks with ReLU units."""
+    for n, (weight, bias) in enumerate(layers):
+        x = np.maximum(x, 0.0) if n else x
+        x = x @ weight[m].T + bias[m]
+    return x
+
+
+@pytest.fixture(scope="module")
+def played(meta_state):
+    """Four steps in three tasks: one episode ends, one is cut short, one goes on."""
+    rng, steps, n = np.random.default_rng(1), 4, 3
+    rows = rng.normal(size=(steps + 1, n, 1)).astype(np.float32)
+    x, expert = jnp.asarray(rows), np.array([0, 1, 0])
+    experts = meta_state.policy.hierarchy.experts
+    answer = eqx.filter_jit(
+        lambda: eqx.filter_vmap(
+            lambda own, x: jax.vmap(own)(x), in_axes=(eqx.if_array(0), 1), out_axes=1
+        )(pick_all(experts, expert), x[:-1])
+    )()
+    action = jnp.asarray(rng.normal(size=(steps, n, 1)), jnp.float32)
+    sample = ActionSample(action, answer.log_prob(action), answer)
+    reward = jnp.asarray(rng.normal(size=(steps, n)), jnp.float32)
+    terminated = jnp.zeros((steps, n), bool).at[1, 0].set(True)
+    done = terminated.at[2, 1].set(True)
+    return Trajectory(x[:-1], sample, reward, terminated, done, x[1:], jnp.ones((steps, n))), expert
+
+
+def pick_all(tree, index):
+    return jax.tree.map(lambda leaf: leaf[jnp.asarray(index)] if eqx.is_array(leaf) else leaf, tree)
+
+
+def test_algorithm_2_sums_the_free_energy_that_follows(meta_state, played) -> None:
+    trajectory, expert = played
+    learner = paper.meta_agent(point_tasks(), 2, n_tasks=1, n_steps=4, selector_units=5)._learner
+    # Priors N(0.2, 0.8²) and N(−0.1, 1.5²) that have seen something.
+    centre, width = np.array([0.2, -0.1]), np.array([0.8, 1.5])
+    prior = meta_state.policy.priors.stages[1]
+    family = type(prior.family)(jnp.asarray(centre[:, None]), jnp.log(jnp.asarray(width))[:, None])
+    family = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), family)
+    state = eqx.tree_at(
+        lambda s: (s.policy.priors.stages[1].family, s.policy.priors.stages[1].mass),
+        meta_state,
+        (family, jnp.ones(2)),
     )
-    gradient, _ = eqx.filter_jit(slope)(parts)
-    score = eqx.filter_jit(eqx.filter_grad(lambda e, x, action: e(x).log_prob(action)))
-    # One expert, one state at a time: −mean of A ∇ log p(a|x, m).
-    for m in range(2):
-        total = 0.0
-        for t in range(4):
-            for task in np.flatnonzero(np.asarray(expert) == m):
-                own = score(pick(experts, m), x[t, task], action[t, task]).network.layers[-1].bias
-                total = total - np.asarray(own) * float(advantage[t, task]) / 12
+    _, found = eqx.filter_jit(learner._prepare)(state, trajectory, jnp.asarray(expert))
+    layers = layers_of(state.policy.hierarchy.experts.network.layers)
+    critics = [*layers_of(state.critics.body.layers), *layers_of([state.critics.head])]
+    x, after = (
+        np.asarray(part, float) for part in (trajectory.observation, trajectory.next_observation)
+    )
+    action, reward = (np.asarray(p, float) for p in (trajectory.decision.action, trajectory.reward))
+    for task, m in enumerate(expert):
+        mean, log_scale = relu_outputs(layers, m, x[:, task]).T
+        log_p = log_normal(action[:, task, 0], mean, np.exp(log_scale))
+        f = reward[:, task] - (log_p - log_normal(action[:, task, 0], centre[m], width[m])) / 2.5
+        value, later = (relu_outputs(critics, m, rows[:, task])[:, 0] for rows in (x, after))
+        later = np.where(np.asarray(trajectory.terminated)[:, task], 0.0, later)
         np.testing.assert_allclose(
-            gradient[0].network.layers[-1].bias[m], total, rtol=1e-3, atol=1e-6
+            found.batch.advantage[:, task], f + 0.99 * later - value, rtol=1e-4, atol=1e-5
         )
+        total, ends = later[-1], np.asarray(trajectory.done)[:, task]
+        for t in reversed(range(4)):  # the critic stands for what follows the last step
+            total = f[t] + 0.99 * (later[t] if ends[t] else total)
+            np.testing.assert_allclose(found.batch.target[t, task, 0], total, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(found.free_energy[task, 0], total, rtol=1e-4, atol=1e-5)
+
+
+def test_its_experts_follow_the_plain_policy_gradient(meta_state, played) -> None:
+    trajectory, expert = played
+    rng, sample = np.random.default_rng(2), trajectory.decision
+    advantage, target = rng.normal(size=(4, 3)), 3.0 * rng.normal(size=(4, 3))
+    batch = Experience(
+        trajectory.observation,
+        sample,
+        jnp.asarray(advantage, jnp.float32),
+        jnp.asarray(target, jnp.float32)[..., None],
+    )
+    parts = (meta_state.policy.hierarchy.experts, meta_state.critics)
+    slope = eqx.filter_grad(
+        lambda p: expert_loss(p, batch, jnp.asarray(expert), meta_state, plain=True), has_aux=True
+    )
+    (experts, critics), _ = eqx.filter_jit(slope)(parts)
+    x, action = np.asarray(batch.x, float), np.asarray(sample.action, float)
+
+    def of_experts(layers: Layers) -> float:  # − mean of log p(a|x, m) A
+        total = 0.0
+        for task, m in enumerate(expert):
+            mean, log_scale = relu_outputs(layers, m, x[:, task]).T
+            log_p = log_normal(action[:, task, 0], mean, np.exp(log_scale))
+            total -= np.sum(log_p * advantage[:, task]) / 12
+        return total
+
+    def of_critics(layers: Layers) -> float:  # the mean of Huber's loss
+        total = 0.0
+        for task, m in enumerate(expert):
+            error = np.abs(relu_outputs(layers, m, x[:, task])[:, 0] - target[:, task])
+            total += np.sum(np.where(error < 1.0, 0.5 * error**2, error - 0.5)) / 12
+        return total
+
+    def stacked(network) -> Layers:
+        return layers_of(getattr(network, "layers", network))
+
+    for found, layers, loss in (
+        (stacked(experts.network), stacked(parts[0].network), of_experts),
+        (
+            [*stacked(critics.body), *stacked([critics.head])],
+            [*stacked(parts[1].body), *stacked([parts[1].head])],
+            of_critics,
+        ),
+    ):
+        for layer, wanted in zip(found, slopes(loss, layers), strict=True):
+            for one, other in zip(layer, wanted, strict=True):
+                np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5)
+
+
+def test_actions_of_algorithm_2_are_gaussian_and_its_experts_begin_at_random() -> None:
+    state = paper.meta_agent(point_tasks(), 2, selector_units=5, n_tasks=1).state_
+    answer = state.policy.actions(jnp.array([0.2, -7.0]))
+    assert (float(answer.mean[0]), float(answer.log_scale[0])) == pytest.approx((0.2, -7.0))
+    np.testing.assert_allclose(state.policy.actions.to_env(jnp.array([0.5])), [0.5])
+    # Uniform in ±1/√64, in the last layer as in all others.
+    weights = [weight for weight, _ in layers_of(state.policy.hierarchy.experts.network.layers)]
+    assert [weight.shape[1:] for weight in weights] == [(64, 1), (64, 64), (2, 64)]
+    assert 0.9 / 8 < np.abs(weights[-1]).max() <= 1 / 8
 
 
 def test_algorithm_2_probes_with_one_expert_and_tries_no_others() -> None:

@@ -14,7 +14,7 @@ from pinfactory.core.families import Categorical
 from pinfactory.core.utilities import squared_error
 from pinfactory.meta.parameters import TaskDescription
 from pinfactory.meta.tasks import ArrayTasks, Episode, Samples, Sinusoids
-from pinfactory.paper.algorithm_1 import AdamSteps
+from pinfactory.paper.algorithm_1 import AdamSteps, Dropout
 from pinfactory.vision import Reconstruction
 
 BETA_SELECTOR, BETA_EXPERT, N = 4.0, 3.0, 5
@@ -255,16 +255,6 @@ def test_ten_steps_begin_at_the_expert_and_are_adams(regression):
         np.testing.assert_allclose(one, wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_a_third_layer_and_other_prices_from_eight_experts_on():
-    few, many = paper.few_shot(4), paper.few_shot(8)
-    assert (few.selector_hidden, few.beta_selector, few.beta_expert) == ((32, 32), 20.0, 2.5)
-    assert (many.selector_hidden, many.beta_selector, many.beta_expert) == (
-        (32, 32, 32),
-        50.0,
-        1.25,
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.optimised
 def test_few_shot_learns_evaluates_and_is_stored(tmp_path):
@@ -299,5 +289,47 @@ def test_sinusoids_learn_in_their_own_units():
 
 
 def test_settings_that_algorithm_1_does_not_have_are_refused():
-    with pytest.raises(ValueError, match="`balance` has no effect in Algorithm 1"):
-        paper.sinusoids(2, balance=0.5, max_iter=1).fit(Sinusoids())
+    for name, value in (("balance", 0.5), ("n_initial_experts", 2), ("growth_fraction", 0.3)):
+        with pytest.raises(ValueError, match=f"`{name}` has no effect in Algorithm 1"):
+            paper.sinusoids(4, max_iter=1, **{name: value}).fit(Sinusoids())
+
+
+def test_every_hidden_layer_of_the_selector_drops_half_of_its_units_in_training_alone():
+    layers = [Dropout(0.5)]
+    ones = jnp.ones(1000)
+    kept = np.asarray(jax.jit(layers[0])(ones, key=jax.random.key(0)))
+    assert set(kept.tolist()) == {0.0, 2.0}
+    assert 0.4 < np.mean(kept > 0) < 0.6
+    np.testing.assert_array_equal(layers[0](ones), ones)
+    for n_experts, n_hidden in ((4, 2), (8, 3)):
+        learner = paper.few_shot(n_experts)
+        labels = jnp.zeros((1, 4), int)
+        support = Samples(jnp.asarray(RANDOM.uniform(size=(1, 4, 28, 28)), jnp.float32), labels)
+        tasks = TaskDescription((28, 28), 2, (0.0, 1.0), learner._utility(), True, support)
+        selector = learner._task_selector(tasks, jax.random.key(0))
+        found = [type(layer).__name__ for layer in selector.network.layers]
+        assert found == ["Linear", "Lambda", "Dropout"] * n_hidden + ["Linear"]
+        # 28 × 28 pixels become 4 × 4 places with 4 filters: "dimensionality 64".
+        assert selector.embedding.size == 64
+        sizes = [
+            layer.out_features for layer in selector.network.layers if hasattr(layer, "weight")
+        ]
+        assert sizes == [32] * n_hidden + [n_experts]
+
+
+def test_the_selector_is_trained_with_dropout(images):
+    learner, state, batch = images
+    dropped = eqx.tree_at(
+        lambda s: s.model.selector.network.layers,
+        state,
+        (
+            *state.model.selector.network.layers[:-1],
+            Dropout(0.5),
+            state.model.selector.network.layers[-1],
+        ),
+    )
+    one, other = (gradient(learner.loss, dropped, batch, jax.random.key(k))[0] for k in (0, 1))
+    silent = [
+        np.all(np.asarray(g.selector.network.layers[-1].weight) == 0, axis=0) for g in (one, other)
+    ]
+    assert not np.array_equal(*silent)

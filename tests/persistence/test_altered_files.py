@@ -47,6 +47,15 @@ def test_a_scale_that_no_meta_learner_has_is_refused(mean, tmp_path):
         load(path)
 
 
+@pytest.mark.parametrize("shares", [[-0.6, 1.6], [0.0, 0.0], [None, 1.0], "a"])
+def test_shares_of_experts_that_cannot_be_are_refused(shares, tmp_path):
+    path = tmp_path / "model.pin"
+    path.write_bytes((FIXTURES / "0.2.0" / "SpecialistRegressor.pin").read_bytes())
+    altered(path, lambda meta: meta["information"].update(responsibility=shares))
+    with pytest.raises(DamagedFileError, match="building it fails"):
+        load(path)
+
+
 @pytest.mark.slow
 def test_a_file_cannot_ask_for_tasks_of_very_many_classes(tmp_path):
     write(tmp_path, ["PreTraining"])

@@ -78,6 +78,9 @@ def test_what_was_not_seen_is_taken_as_average_and_named(frame):
         numbers = encoding.transform(new)[0]
     assert "missing values in column 'garden'" in str(warned[0].message)
     assert "street" not in str(warned[0].message)
+    gaps = new.assign(garden=None, heating=None)
+    with pytest.warns(UserWarning, match="missing values in columns 'garden', 'heating'"):
+        encoding.transform(gaps)
     named = dict(zip(names_of(encoding), numbers, strict=True))
     assert named["garden"] == frame["garden"].mean()
     assert named["heating = oil"] == 0.5

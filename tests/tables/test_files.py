@@ -94,3 +94,13 @@ def test_a_column_of_numbers_with_some_text_is_named():
     assert no_number(np.array(["1", "a", "b"])) == ""
     # A level for each: nothing is lost.
     Encoding.learn(pd.DataFrame({"size": ["1", "2", "3", "many"] * 20}))
+    # Few, and meant so.
+    Encoding.learn(pd.DataFrame({"struck": ["1"] * 150 + ["2-10"] * 40 + ["0"] * 2}))
+
+
+def test_times_of_several_zones_become_those_of_one(tmp_path):
+    told = ["2024-03-01T05:00:00+01:00", "2024-07-01T06:30:00+02:00"] * 10
+    pd.DataFrame({"at": told, "n": range(20)}).to_csv(tmp_path / "a.csv", index=False)
+    encoding = Encoding.learn(read_frame(tmp_path / "a.csv"))
+    (hour,) = (column for column in encoding.columns if column.part == "hour")
+    assert (hour.zone, hour.low, hour.high) == ("UTC", 4.0, 4.5)

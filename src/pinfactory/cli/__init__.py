@@ -32,9 +32,16 @@ STORING = ("reproduce", "sweep")
 
 @contextmanager
 def _short_warnings() -> Iterator[None]:
-    """Show warnings as one line, without the place in the source."""
+    """Show warnings as one line, without the place in the source, and each of them once."""
     before = warnings.formatwarning
-    warnings.formatwarning = lambda message, *_: f"pinfactory: {message}\n"
+    shown: set[str] = set()
+
+    def line(message: str) -> str:
+        new = message not in shown
+        shown.add(message)
+        return f"pinfactory: {message}\n" if new else ""
+
+    warnings.formatwarning = lambda message, *_: line(str(message))
     try:
         yield
     finally:

@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from pinfactory.formats import decimals
+
 from .fit import make_committee
 from .tables import Count, Table, Task, print_json, print_table
 
@@ -59,7 +61,7 @@ def compare(
     for name, told in found.items():
         bits = "" if told["bits"] is None else f"{told['bits']:.2f}"
         rules = "" if told["rules"] is None else f"{told['rules']:.1f}"
-        score = f"{told['score']:.3f} ± {told['spread']:.3f}"
+        score = f"{decimals(told['score'], 3)} ± {told['spread']:.3f}"
         rows.append([name, score, f"{told['error']:.4g}", f"{told['terms']:,.0f}"])
         rows[-1] += [rules, bits, f"{told['seconds']:.1f}"]
     print(

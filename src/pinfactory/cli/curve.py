@@ -6,6 +6,8 @@ from typing import Annotated
 
 import tyro
 
+from pinfactory.formats import decimals
+
 from .fit import make_committee
 from .tables import Count, Table, make_folder, print_json, print_table
 
@@ -58,7 +60,7 @@ def curve(
     rates = rates[chosen].groupby("beta_selector").mean().reset_index()
     rows = [["β₁", "selector bits", "expert bits", found.score_name]]
     rows += [
-        [f"{beta:.3g}", f"{selector:.2f}", f"{experts:.2f}", f"{score:.3f}"]
+        [f"{beta:.3g}", f"{selector:.2f}", f"{experts:.2f}", decimals(score, 3)]
         for beta, selector, experts, score in rates.itertuples(index=False)
     ]
     print_table(rows)

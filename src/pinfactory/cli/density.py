@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import tyro
 
+from pinfactory.formats import decimals
+
 from .tables import (
     Count,
     DataFile,
@@ -77,7 +79,7 @@ def density(
     lines = [["row", "bits", "most surprising, given the rest"]]
     for row in found:
         surprise = f"{row['column']} = {row['value']}"[:60]
-        lines.append([str(row["row"]), f"{row['bits']:.1f}", surprise])
+        lines.append([str(row["row"]), decimals(row["bits"], 1), surprise])
     print_table(lines)
     print("\nRows count from 0; bits: less likely than an average row with the same gaps")
     print(out)

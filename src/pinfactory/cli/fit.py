@@ -169,13 +169,13 @@ def _print_notes(notes: Sequence[str]) -> None:
 
 def _print(committee: Any, judged: Any, task: Task, truth: Any, doubts: Sequence[str]) -> None:
     from pinfactory.estimators.card import usual_answer
-    from pinfactory.formats import quantity
+    from pinfactory.formats import decimals, quantity
 
     _print_notes(doubts)
     print(f"\nOn {len(truth):,} rows that were held out:")
     measure, error = ("accuracy", "log-loss") if task.classify else ("R²", "mean error")
     rows = [["", measure, error]]
-    rows += [[j.name, f"{j.score:.3f}", quantity(j.error, 3)] for j in judged]
+    rows += [[j.name, decimals(j.score, 3), quantity(j.error, 3)] for j in judged]
     print_table(rows)
     if task.classify:
         print(f"\n{usual_answer(truth)}")

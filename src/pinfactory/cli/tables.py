@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import shlex
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,6 +76,9 @@ def read_task(path: Path, target: str, kind: Kind = "auto", without: tuple[str, 
     """Read a table and find out what kind of problem it is."""
     frame, notes = read(path), []
     refuse_unknown(path, frame, (target, *without))
+    for name in _row_numbers(frame.drop(columns=[target, *without])):
+        option = f"--without {shlex.quote(name)}"
+        notes.append(f"{name} numbers the rows; if it says nothing else, use {option}")
     gone = int(frame[target].isna().sum())
     if gone:
         told = "1 row" if gone == 1 else f"{gone:,} rows"
@@ -87,6 +91,10 @@ def read_task(path: Path, target: str, kind: Kind = "auto", without: tuple[str, 
     _refuse_extreme(frame)
     if len(frame) < 20:
         raise ValueError(f"{path} must have at least 20 rows with {target!r}, but has {len(frame)}")
+    if y.dtype.kind in "mM":
+        raise ValueError(
+            f"{target!r} holds dates or durations: predict numbers, such as days since one of them"
+        )
     classify = kind == "classes" or (kind == "auto" and not is_number(y))
     if not classify:
         if y.dtype.kind not in "fiub":
@@ -116,12 +124,22 @@ def read_task(path: Path, target: str, kind: Kind = "auto", without: tuple[str, 
     return Task(frame, y, classify, notes)
 
 
+def _row_numbers(frame: Any) -> list[str]:
+    """Return the columns of whole numbers that count the rows, in any order."""
+    whole = frame.select_dtypes("integer")
+    spans = whole.max() - whole.min() + 1
+    return [n for n in whole.columns if whole[n].is_unique and spans[n] <= 1.01 * len(frame)]
+
+
 def _refuse_extreme(frame: Any) -> None:
     """Refuse numbers whose squares, which the peers take, are none."""
     for name, column in frame.select_dtypes("number").items():
         most = column.abs().max()
         if most > MOST:
-            raise ValueError(f"{name!r} must hold numbers of at most {MOST:g}, but has {most:.3g}")
+            raise ValueError(
+                f"{name!r} must hold numbers of at most {MOST:g}, but has {most:.3g}: empty such "
+                "cells, or take another unit"
+            )
 
 
 def _refuse_nearly_numbers(y: Any) -> None:

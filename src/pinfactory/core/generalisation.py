@@ -1,7 +1,9 @@
 """How far what was learned may be from what is true (Section 2.2)."""
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from .constraints import LOG_2
 from .information import Information
@@ -50,3 +52,35 @@ def committee_gap(
     """
     nats = (information.selector + information.experts) * LOG_2
     return pac_bayes_gap(nats, n_samples, confidence)
+
+
+def gaussian_divergence(
+    parameters: PyTree, deviation: Float[Array, ""] | float, prior_deviation: float = 1.0
+) -> Float[Array, ""]:
+    """Return KL(N(θ, σ²I) ‖ N(0, τ²I)) in nats, summed over all weights θ of a model.
+
+        ½ Σ_i [ (σ² + θᵢ²)/τ² − 1 − log σ²/τ² ]
+
+    With it `pac_bayes_gap` bounds the gap of a model whose weights are drawn anew, with deviation
+    σ, for every answer: of a committee, for instance, both of its selector and of its experts.
+
+    Parameters
+    ----------
+    parameters
+        A model; its floating-point arrays count.
+    deviation
+        σ.
+    prior_deviation
+        τ, chosen without the samples.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> round(float(gaussian_divergence({"weight": jnp.array([1.0, -2.0])}, 0.5)), 4)
+    3.1363
+    """
+    ratio = (jnp.asarray(deviation) / prior_deviation) ** 2
+    weights = jax.tree.leaves(eqx.filter(parameters, eqx.is_inexact_array))
+    square = sum((jnp.sum(weight**2) for weight in weights), jnp.zeros(())) / prior_deviation**2
+    n_weights = sum(weight.size for weight in weights)
+    return 0.5 * (square + n_weights * (ratio - 1.0 - jnp.log(ratio)))

@@ -13,9 +13,9 @@ from .experts import (
     to_host,
     utility,
 )
-from .mixture import Mixture, mixture_information
+from .mixture import Mixture
 from .samples import StoredSamples, Whitening, canonical_order
-from .search import Search, SearchState, update_online
+from .search import Search, SearchState, mixture_information, update_online
 from .splitting import common_prior, partition_statistics, starts
 from .streaming import Chunks, StreamedSamples, stream
 

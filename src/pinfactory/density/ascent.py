@@ -1,9 +1,7 @@
 """Coordinate ascent on the free energy in closed form, over blocks of samples."""
 
-from dataclasses import replace
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +13,7 @@ from pinfactory.core.families import NormalWishart
 from pinfactory.core.growth import by_share
 from pinfactory.core.hierarchy import take_expert
 
-from . import gaps, matrices
+from . import gaps
 from .experts import (
     Blocks,
     Experts,
@@ -23,6 +21,7 @@ from .experts import (
     Statistics,
     fit_experts,
     fit_prior,
+    inverse,
     mean_precision_root,
     selector_logits,
     utility,
@@ -94,7 +93,7 @@ def expectation(experts: Experts, sums: Sums) -> Expectation:
     m, d = first.shape
     mean = first / jnp.maximum(mass, 1e-30)[:, None]
     scatter = second - mass[:, None, None] * mean[:, :, None] * mean[:, None, :]
-    back = jnp.swapaxes(matrices.inverse(mean_precision_root(experts.posterior)), -1, -2)
+    back = jnp.swapaxes(inverse(mean_precision_root(experts.posterior)), -1, -2)
     mean = experts.posterior.mean + jnp.einsum("mij,mj->mi", back, mean)
     statistics = Statistics(mass, mean, back @ scatter @ jnp.swapaxes(back, -1, -2))
     # ‖z‖² summed over samples is the trace of the second moments.
@@ -129,7 +128,7 @@ def conditional_entropy(
     return entropy / total
 
 
-class Ascent(eqx.Module):
+class Ascent(NamedTuple):
     """Experts, the statistics they were fitted to, and those that follow from them."""
 
     experts: Experts
@@ -166,7 +165,7 @@ class Ascent(eqx.Module):
         order = by_share(np.asarray(self.statistics.mass, float), used)
         of_experts = self.experts, self.fitted_to, self.statistics, self.divergence
         names = "experts", "fitted_to", "statistics", "divergence"
-        return replace(self, **dict(zip(names, _take(of_experts, order), strict=True)))
+        return self._replace(**dict(zip(names, _take(of_experts, order), strict=True)))
 
 
 # One program: array by array a first fit would compile one for every shape.

@@ -2,17 +2,16 @@
 
 from typing import Any, NamedTuple, TypeVar
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.custom_batching import sequential_vmap
+from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Bool, Float, Int
 
 from pinfactory.core.compiling import bounded
 from pinfactory.core.families import LOG_2PI, NormalWishart
-
-from . import matrices
 
 # The share of a feature's variance that is added to it, so that singular data have a density.
 RIDGE = 1e-6
@@ -44,7 +43,7 @@ class Blocks(NamedTuple):
     gaps: Gaps | None = None
 
 
-class Statistics(eqx.Module):
+class Statistics(NamedTuple):
     """Sufficient statistics of samples: their mass, mean and scatter about the mean."""
 
     mass: Float[Array | np.ndarray, "*m"]
@@ -114,14 +113,14 @@ def blend(
 # ---------------------------------------------------------------------------------------- experts
 
 
-class Experts(eqx.Module):
+class Experts(NamedTuple):
     """q_m(μ, Λ) of every expert, and log p(m), which is −∞ for an expert that is not in use."""
 
     posterior: NormalWishart
     log_weight: Float[Array | np.ndarray, " m"]
 
 
-class Hyperparameters(eqx.Module):
+class Hyperparameters(NamedTuple):
     """The experts' common prior p₀(μ, Λ), and both resources β₁ and β₂."""
 
     prior: NormalWishart
@@ -216,7 +215,7 @@ def posterior_of(statistics: Statistics, hyper: Hyperparameters) -> NormalWishar
 
 def inverse_scale(posterior: NormalWishart) -> Float[Array, "*m d d"]:
     """Return W⁻¹."""
-    root = matrices.inverse(posterior.scale_cholesky)
+    root = inverse(posterior.scale_cholesky)
     return jnp.swapaxes(root, -1, -2) @ root
 
 
@@ -231,8 +230,8 @@ def _inverse_root(matrix: Float[Array, "m d d"]) -> Float[Array, "m d d"]:
     scaled = matrix / (size[:, :, None] * size[:, None, :])
     scaled += 4.0 * d * jnp.finfo(matrix.dtype).eps * jnp.eye(d)
     # With A = UUᵀ, U upper triangular, A⁻¹ = U⁻ᵀU⁻¹ and U⁻ᵀ is lower triangular.
-    upper = jnp.flip(matrices.cholesky(jnp.flip(scaled, (-2, -1))), (-2, -1))
-    return matrices.inverse(jnp.swapaxes(upper, -1, -2)) / size[:, :, None]
+    upper = jnp.flip(cholesky(jnp.flip(scaled, (-2, -1))), (-2, -1))
+    return inverse(jnp.swapaxes(upper, -1, -2)) / size[:, :, None]
 
 
 def fit_prior(experts: Experts, prior: NormalWishart) -> NormalWishart:
@@ -258,7 +257,7 @@ def _root(matrix: Float[Array, "d d"]) -> Float[Array, "d d"]:
     size = jnp.sqrt(jnp.diagonal(matrix))
     scaled = matrix / (size[:, None] * size)
     scaled += 4.0 * len(matrix) * jnp.finfo(matrix.dtype).eps * jnp.eye(len(matrix))
-    return matrices.cholesky(scaled) * size[:, None]
+    return cholesky(scaled) * size[:, None]
 
 
 def fit_experts(statistics: Statistics, hyper: Hyperparameters) -> Experts:
@@ -268,3 +267,32 @@ def fit_experts(statistics: Statistics, hyper: Hyperparameters) -> Experts:
     active = statistics.mass > 1e-3 * jnp.minimum(1.0, jnp.sum(statistics.mass))
     log_weight = jnp.where(active, jnp.log(jnp.where(active, share, 1.0)), -jnp.inf)
     return Experts(posterior_of(statistics, hyper), log_weight - logsumexp(log_weight))
+
+
+# XLA shares a batch of factorisations out to its threads, and the thread that asks for one waits
+# for them: with as many batches side by side as threads, for ever. So they are done in turn.
+
+
+def cholesky(matrix: Float[Array, "*m d d"]) -> Float[Array, "*m d d"]:
+    """Return the lower-triangular L of A = LLᵀ."""
+    return jnp.vectorize(_cholesky, signature="(d,d)->(d,d)")(matrix)
+
+
+def inverse(root: Float[Array, "*m d d"]) -> Float[Array, "*m d d"]:
+    """Return L⁻¹ of a lower-triangular L."""
+    return solve(root, jnp.eye(root.shape[-1]))
+
+
+def solve(root: Float[Array, "*m d d"], right: Float[Array, "... d k"]) -> Float[Array, "*m d k"]:
+    """Return L⁻¹B of a lower-triangular L."""
+    return jnp.vectorize(_solve, signature="(d,d),(d,k)->(d,k)")(root, right)
+
+
+@sequential_vmap
+def _cholesky(matrix: Float[Array, "d d"]) -> Float[Array, "d d"]:
+    return jnp.linalg.cholesky(matrix)
+
+
+@sequential_vmap
+def _solve(root: Float[Array, "d d"], right: Float[Array, "d k"]) -> Float[Array, "d k"]:
+    return solve_triangular(root, right, lower=True)

@@ -9,8 +9,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from pinfactory.core.families import LOG_2PI, NormalWishart
 
-from . import matrices
-from .experts import Blocks, Gaps, mean_precision_root, standardised
+from .experts import Blocks, Gaps, cholesky, mean_precision_root, solve, standardised
 
 # Numbers of the matrices that are fetched at once, one matrix for each sample and expert.
 FETCHED = 2**20
@@ -49,8 +48,8 @@ def projections(posterior: NormalWishart, missing: Bool[Array | np.ndarray, "p d
     d = root.shape[-1]
     tiny = 4.0 * d * jnp.finfo(root.dtype).eps
     known = jnp.where(gone[..., 0], tiny, 1.0)
-    lower = matrices.cholesky(rows @ jnp.swapaxes(rows, -1, -2) + known[..., None] * jnp.eye(d))
-    half = matrices.solve(lower, rows)
+    lower = cholesky(rows @ jnp.swapaxes(rows, -1, -2) + known[..., None] * jnp.eye(d))
+    half = solve(lower, rows)
     logs = jnp.log(jnp.diagonal(lower, axis1=-2, axis2=-1)) + jnp.log(size)
     remainder = jnp.sum(jnp.where(gone[..., 0], 0.5 * LOG_2PI - logs, 0.0), axis=-1)
     return Projections(jnp.swapaxes(half, -1, -2) @ half, remainder)

@@ -1,4 +1,4 @@
-"""A fitted mixture in the user's units: densities, responsibilities, samples, information."""
+"""A fitted mixture in the user's units: densities, responsibilities, samples."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -13,11 +13,10 @@ from scipy.special import logsumexp
 from pinfactory.core.batches import padded_length
 from pinfactory.core.compiling import bounded
 from pinfactory.core.families import NormalWishart
-from pinfactory.core.information import BITS_PER_NAT, Information
+from pinfactory.core.information import BITS_PER_NAT
 from pinfactory.networks import reserve
 
 from . import marginals
-from .ascent import Ascent
 from .experts import (
     Experts,
     Hyperparameters,
@@ -195,32 +194,6 @@ class Mixture(NamedTuple):
             answer = question(self.experts, self.hyper.beta_selector, columns)
             answers.append(np.asarray(answer, float)[..., : len(rows)])
         return np.concatenate(answers, axis=-1).T
-
-
-def mixture_information(
-    ascent: Ascent, statistics: Statistics, conditional_entropy: float
-) -> Information:
-    """Return what the last pass over the data has shown, in bits for each sample.
-
-    The selector's is I(X;M). The experts' is Σ_m KL(q_m‖p₀)/N: what they learned about their
-    Gaussians, shared by all samples; that of one expert is shared by the samples it handles.
-    `statistics` are those of all samples so far, of which the last pass may have been over a few;
-    `conditional_entropy` is H(M|X) of the samples of the last pass, in nats.
-    """
-    mass = np.asarray(statistics.mass, float)
-    share = mass / mass.sum()
-    asked = share > 0
-    log_share = np.log(share, where=asked, out=np.zeros_like(share))
-    entropy = -float(share @ log_share)
-    bits = np.maximum(np.asarray(ascent.divergence, float), 0.0) * BITS_PER_NAT
-    return Information(
-        selectors=(min(max(0.0, entropy - conditional_entropy), entropy) * BITS_PER_NAT,),
-        experts=float(bits.sum() / mass.sum()),
-        overall=float("nan"),
-        per_expert=np.where(asked, bits / np.where(asked, mass, 1.0), 0.0),
-        responsibility=share,
-        effective_experts=float(np.exp(entropy)),
-    )
 
 
 @bounded

@@ -1,13 +1,14 @@
 """From a start to experts: ascent over more and more samples, merging and splitting."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import numpy as np
 
 from pinfactory.core.families import NormalWishart
+from pinfactory.core.information import BITS_PER_NAT, Information
 
 from .ascent import Ascent, ascend_best
 from .experts import MAX_BETA_SELECTOR, Hyperparameters, Statistics, blend
@@ -40,7 +41,7 @@ class Stage(IntEnum):
     END = 5
 
 
-class SearchState(eqx.Module):
+class SearchState(NamedTuple):
     """Where a search is."""
 
     best: Ascent  # the solution so far
@@ -99,8 +100,7 @@ class Search:
                 self._max_iterations(state),
             )
             count = trial.n_iter
-        state = replace(
-            state,
+        state = state._replace(
             trial=trial,
             taken=state.taken + int(trial.n_iter),
             n_iter=state.n_iter + int(count),
@@ -155,24 +155,24 @@ class Search:
             n_blocks = self.samples.grown(n_blocks)
             stage = stage if more else Stage.HARDEN
         if stage == Stage.HARDEN and self.beta_selector <= 1.0:
-            return replace(state, stage=int(Stage.END))
+            return state._replace(stage=int(Stage.END))
         trial = Ascent.start(best.statistics if statistics is None else statistics, best.prior)
-        return replace(state, trial=trial, stage=int(stage), n_blocks=n_blocks)
+        return state._replace(trial=trial, stage=int(stage), n_blocks=n_blocks)
 
     def _decide(self, state: SearchState) -> SearchState:
         """Keep the finished trial or not, and go on to the next stage."""
         if state.stage == Stage.SPLIT:
             better = penalised_objective(state.trial) > penalised_objective(state.best)
             best = state.trial if better else state.best
-            return replace(
-                state, best=best, taken=0, stage=int(Stage.SPLIT if better else Stage.GROW)
+            return state._replace(
+                best=best, taken=0, stage=int(Stage.SPLIT if better else Stage.GROW)
             )
         state = _kept(state, self.beta_selector)
         if state.stage == Stage.HARDEN:
             after = Stage.END
         else:
             after = Stage.REDUCE if self.neglect else Stage.GROW
-        return replace(state, best=state.trial, taken=0, stage=int(after))
+        return state._replace(best=state.trial, taken=0, stage=int(after))
 
     def _max_iterations(self, state: SearchState) -> int:
         """Return how many iterations to take at once."""
@@ -208,9 +208,9 @@ class Search:
 def _kept(state: SearchState, beta_selector: float) -> SearchState:
     """Make an ascent that only improves on the best solution the best one, finished or not."""
     if state.stage == Stage.START:
-        return replace(state, best=state.trial)
+        return state._replace(best=state.trial)
     if state.stage == Stage.HARDEN:
-        return replace(state, best=state.trial, beta_selector=beta_selector)
+        return state._replace(best=state.trial, beta_selector=beta_selector)
     return state
 
 
@@ -243,3 +243,29 @@ def update_online(
         more = search.divided(ascent, random, extrapolate=False)
         statistics, prior = ascent.fitted_to if more is None else more, ascent.prior
     return search.single_step(statistics, prior, search.beta_selector), statistics
+
+
+def mixture_information(
+    ascent: Ascent, statistics: Statistics, conditional_entropy: float
+) -> Information:
+    """Return what the last pass over the data has shown, in bits for each sample.
+
+    The selector's is I(X;M). The experts' is Σ_m KL(q_m‖p₀)/N: what they learned about their
+    Gaussians, shared by all samples; that of one expert is shared by the samples it handles.
+    `statistics` are those of all samples so far, of which the last pass may have been over a few;
+    `conditional_entropy` is H(M|X) of the samples of the last pass, in nats.
+    """
+    mass = np.asarray(statistics.mass, float)
+    share = mass / mass.sum()
+    asked = share > 0
+    log_share = np.log(share, where=asked, out=np.zeros_like(share))
+    entropy = -float(share @ log_share)
+    bits = np.maximum(np.asarray(ascent.divergence, float), 0.0) * BITS_PER_NAT
+    return Information(
+        selectors=(min(max(0.0, entropy - conditional_entropy), entropy) * BITS_PER_NAT,),
+        experts=float(bits.sum() / mass.sum()),
+        overall=float("nan"),
+        per_expert=np.where(asked, bits / np.where(asked, mass, 1.0), 0.0),
+        responsibility=share,
+        effective_experts=float(np.exp(entropy)),
+    )

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 from sklearn.base import is_classifier
 
-from pinfactory.tables import Encoding
+from pinfactory.tables import Encoding, as_frame
 
 from .committee import Committee
 from .conditions import level_codes
@@ -87,12 +87,24 @@ def attribute(committee: Committee, X: Any) -> Attributions:
     if stacked.shape[2] == 1:
         stacked, base = stacked[..., 0], base[:, 0]
     columns = [encoding.columns[i] for i in used]
-    data = np.stack([user_values(encoding, i, numbers) for i in used], axis=1)
+    data = np.stack(user_values(committee, X, numbers), axis=1)
     return Attributions(stacked, base, data, [column.label for column in columns])
 
 
-def user_values(encoding: Encoding, index: int, X: np.ndarray) -> np.ndarray:
-    """Return the user's values of a column from what the model sees."""
+def user_values(committee: Committee, X: Any, numbers: np.ndarray) -> list[np.ndarray]:
+    """Return the user's values of every column in use: of a frame, or of what the model sees.
+
+    The model takes what is unknown as average, which a reader is told.
+    """
+    encoding = encoding_of(committee)
+    used = [i for i in range(len(encoding.columns)) if encoding.places(i)]
+    if hasattr(committee, "encoding_") and as_frame(X) is not None:
+        own = zip(used, encoding.values(X), strict=True)
+        return [encoding.columns[i].told(values) for i, values in own]
+    return [_seen_values(encoding, i, numbers) for i in used]
+
+
+def _seen_values(encoding: Encoding, index: int, X: np.ndarray) -> np.ndarray:
     column, places = encoding.columns[index], encoding.places(index)
     if column.kind == "category":
         return np.asarray(column.indicated, object)[level_codes(X[:, places])]

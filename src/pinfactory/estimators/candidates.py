@@ -21,10 +21,8 @@ from pinfactory.core.growth import BEYOND_NOISE, Gain, fewest_as_good, mean_gain
 from pinfactory.core.hierarchy import Hierarchy, pick, stack
 from pinfactory.core.learning import State
 
-from .fitting import Fit, Replica, Trainer
-from .judging import scores_of_rows
-from .linear_tree import LinearTree
-from .starts import accepts_leaves, begin, place, teach
+from .fitting import Fit, Replica, Trainer, scores_of_rows
+from .linear_tree import LinearTree, accepts_leaves, begin, place, teach
 from .table import RowNumbers, Table, Validation
 
 # Draws the batches of what begins as a tree: the seed that `random_state=0` gives.

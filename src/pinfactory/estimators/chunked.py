@@ -188,6 +188,12 @@ def _dask(X: Any) -> DaskChunks:
     return DaskChunks(X[:5].compute(), list(X.rechunk({1: -1}).to_delayed().ravel()))
 
 
+def refuse_weights(sample_weight: Any) -> None:
+    """Raise a ValueError if samples that are read in chunks are given weights."""
+    if sample_weight is not None:
+        raise ValueError("`sample_weight` must be None for data that are read in chunks.")
+
+
 # ------------------------------------------------------------------------- samples with targets
 
 

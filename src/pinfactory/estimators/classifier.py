@@ -22,14 +22,13 @@ from pinfactory.core.learning import Data
 from pinfactory.persistence import register
 
 from .committee import Committee
-from .distinct import Rows
 from .drawn import Counts, check_labels, check_present
-from .fitting import Problem
-from .judging import Judge
-from .linear_tree import grow
+from .fitting import Judge, Problem
+from .large import answered
 from .parameters import ATTRIBUTES, PARAMETERS
+from .splits import grow
 from .stream import Samples
-from .table import RowNumbers, Table
+from .table import RowNumbers, Rows, Table, is_array
 
 Routing = Literal["mixture", "best", "sampled"]
 
@@ -175,9 +174,9 @@ class SpecialistClassifier(ClassifierMixin, Committee):
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy; samples and labels may be read in chunks, as in `fit`."""
-        if (scored := self._scored(X, y, sample_weight)) is None:
+        if is_array(X) or (parts := answered(self, X, y, sample_weight)) is None:
             return super().score(X, y, sample_weight)
-        right = [(float(np.sum(part.y == part.X)), len(part)) for part in scored]
+        right = [(float(np.sum(part.y == part.X)), len(part)) for part in parts]
         n_right, n = np.sum(right, axis=0)
         return float(n_right / n)
 

@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from pinfactory import settings as check
 from pinfactory.core.batches import padded, padded_length
 from pinfactory.core.compiling import compiled, compiled_with_kernels, library_settings
+from pinfactory.core.growth import BEYOND_NOISE
 from pinfactory.core.hierarchy import Decision, Hierarchy
 from pinfactory.networks import SoftTree
 from pinfactory.tables import Rules
@@ -25,17 +26,18 @@ from pinfactory.tree_search import TreeSearch
 
 from .beyond import Beyond
 from .chunked import as_chunks
-from .large import LargeLearner
+from .large import known_columns
+from .online import OnlineLearner
 from .table_learner import BLOCK, Inputs, select
 
-# With fewer effective experts than this a division of labour has collapsed.
+# If inputs tell fewer effective experts apart than this, 2^I(X;M), labour is not divided.
 COLLAPSED = 1.05
 
 # What committees have learned, and the search in it: not a part of them, nor of their files.
 _searches: "WeakKeyDictionary[Committee, tuple[Hierarchy, TreeSearch]]" = WeakKeyDictionary()
 
 
-class Committee(LargeLearner):
+class Committee(OnlineLearner):
     """A selector and simple experts that can be asked.
 
     A subclass says in `_mixture` how the answers of all experts become one.
@@ -64,16 +66,22 @@ class Committee(LargeLearner):
             return "One expert is in use. Nothing was held out to tell whether more are better."
         if n_available == 1:
             return "One expert is enough: on held-out samples more of them gained nothing."
-        if in_use < COLLAPSED:
+        mean, error = self.gain_ or (0.0, 0.0)
+        bits = self.information_.selector
+        if 2.0**bits < COLLAPSED and mean <= BEYOND_NOISE * error:
+            found = (
+                f"one of {n_available} experts answers nearly everything"
+                if in_use < COLLAPSED
+                else f"the selector hardly looks at its inputs ({bits:.2f} bits)"
+            )
+            price = "beta_selector" if self.selector_bits is None else "selector_bits"
             return (
-                f"Training collapsed: one of {n_available} experts answers nearly everything. Its "
-                "price may be too high (raise beta_selector), or the start too poor "
-                "(start='auto', more n_init)."
+                f"Training collapsed: {found}. Its price may be too high (raise {price}), or the "
+                "start too poor (start='auto', more n_init)."
             )
         told = f"{in_use:.1f} of {self.n_experts_} experts are in use"
         if self.gain_ is None:
             return f"{told}."
-        mean, error = self.gain_
         return f"{told}: on held-out samples they gain {mean:.3f} ± {error:.3f} over one."
 
     def responsibilities(self, X: Any) -> np.ndarray:
@@ -213,7 +221,7 @@ class Committee(LargeLearner):
             return self._ask_numbers(question, self._numbers(X), *more, size=size)
         answers = [
             self._ask_numbers(question, self._numbers(part), *more, size=size)
-            for part in self._parts(chunks)
+            for part in known_columns(self, chunks)
         ]
         return jax.tree.map(lambda *parts: np.concatenate(parts), *answers)
 

@@ -31,9 +31,8 @@ from pinfactory.sweep.points import Point
 from pinfactory.sweep.store import Computed, Store, compute_block
 
 from .committee import Committee
-from .distinct import Rows, repeated
 from .fitting import Replica, Trainer
-from .table import Table
+from .table import Rows, Table, repeated
 from .table_learner import MONTE_CARLO_ROWS
 
 if TYPE_CHECKING:

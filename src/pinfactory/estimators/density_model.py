@@ -15,7 +15,7 @@ from pinfactory.core.information import Information
 from pinfactory.density import Mixture
 from pinfactory.tables import as_frame
 
-from .table import FrameInputs
+from .table import FrameInputs, is_array
 
 
 class DensityModel(FrameInputs, DensityMixin, Learnable):
@@ -140,7 +140,7 @@ class DensityModel(FrameInputs, DensityMixin, Learnable):
 
     def _numbers(self, X: Any, *, reset: bool, ensure_min_samples: int = 1) -> np.ndarray:
         """Return samples as numbers, with NaN for what is missing in a data frame."""
-        if as_frame(X) is None:
+        if is_array(X) or as_frame(X) is None:
             self._refuse_array(reset=reset)
             return validate_data(
                 self, X, reset=reset, dtype=np.float64, ensure_min_samples=ensure_min_samples

@@ -1,4 +1,4 @@
-"""How committees are trained on a table: restarts side by side, and when to stop."""
+"""How committees are trained on a table: side by side, judged by held-out rows, and stopped."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -9,21 +9,111 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key
+from jax.sharding import Mesh
+from jaxtyping import Array, Float, Key
 
 from pinfactory import settings as check
-from pinfactory.core.batches import Batches, Epochs, current_mesh
+from pinfactory.core.batches import Batches, Epochs, current_mesh, share_rows
 from pinfactory.core.compiling import compiled
 from pinfactory.core.constraints import Budget, Constraints, Priors, Resource, Schedule, Scheduled
 from pinfactory.core.hierarchy import Decision, Expert, Hierarchy, assemble, stack, zeros_like
-from pinfactory.core.learning import CommitteeLoss, Data, Learner, Loss, State
+from pinfactory.core.learning import CommitteeLoss, Data, Learner, Loss, State, Utility
 from pinfactory.core.training import Run, Trained
 from pinfactory.networks import reserve
 
-from .judging import Judge, held_out_scores
+from .budgets import meet_budgets
 from .linear_tree import LinearTree
 from .parameters import CommitteeSettings
 from .table import RowBatches, RowNumbers, Table, Validation
+
+# A hundredth of R² more than one line loses costs a nat for each row. So much more of the targets'
+# variance a committee may leave unexplained; a standard error counts as a loss, too, because what
+# is judged by few rows, or by heavy tails, is often worse than it seems.
+PRICE_OF_ERROR, ERROR_ALLOWED = 100.0, 0.002
+
+
+class Judge(NamedTuple):
+    """How answers are judged; what compiled functions need of a problem, the same for every fit."""
+
+    utility: Utility  # what an expert's answer is worth
+    # How good the whole committee's answer is for each row of a validation set.
+    score: Callable[[Hierarchy, Data], Float[Array, " n"]]
+    # The squared error of the committee's answer for each row, where committees must not be worse
+    # in it than one line; else None.
+    error: Callable[[Hierarchy, Data], Float[Array, " n"]] | None = None
+
+
+@compiled
+def held_out_scores(
+    judge: Judge,
+    states: State,
+    *,
+    judged: Data,
+    together: int | None,
+    line: Float[Array, "... rows"] | None = None,
+    mesh: Mesh | None = None,
+) -> Float[Array, " replicas"]:
+    """Return the weighted mean score of every replica, or of so many at a time.
+
+    Committees with budgets are judged as they are when their budgets are met. What the error
+    exceeds that of one line by is a loss, `PRICE_OF_ERROR` times as large, and so is what is not
+    used of budgets.
+    """
+
+    def one(
+        state: State, data: Data, line: Float[Array, " rows"] | None
+    ) -> tuple[Float[Array, ""], ...]:
+        data, line = share_rows(mesh, (data, line))
+        model, missing = _in_force(judge, state, data)
+
+        def total(values: Float[Array, " rows"]) -> Float[Array, ""]:
+            # Where a row weighs nothing its score may be anything.
+            return jnp.where(data.weight > 0, data.weight * values, 0.0).sum()
+
+        score = total(judge.score(model, data) - PRICE_OF_ERROR * missing)
+        if judge.error is None or line is None:
+            return score, data.weight.sum()
+        loss = judge.error(model, data) - line
+        powers = (data.weight * loss**k for k in range(3))
+        return score, data.weight.sum(), total(loss), *map(total, powers)
+
+    in_axes = (eqx.if_array(0), *(None if together is None else eqx.if_array(0),) * 2)
+    sums = eqx.filter_vmap(one, in_axes=in_axes)(states, judged, line)
+    if together is not None:
+        sums = tuple(part.reshape(-1, together).sum(axis=1) for part in sums)
+    score, weight, *losses = sums
+    score = score / weight
+    if losses:
+        mean, *powers = (loss / weight for loss in losses)
+        # Σ w² (loss − mean)² / Σ w, by sums that folds have each for itself.
+        square = powers[2] - 2.0 * mean * powers[1] + mean**2 * powers[0]
+        error = jnp.sqrt(jnp.maximum(square, 0.0) / weight)
+        score = score - PRICE_OF_ERROR * jnp.maximum(mean + error - ERROR_ALLOWED, 0.0)
+    return score if together is None else jnp.repeat(score, together)
+
+
+@compiled
+def scores_of_rows(
+    judge: Judge, states: State, judged: Data, folded: bool
+) -> Float[Array, "replicas rows"]:
+    """Return the score of every row by which each replica is judged."""
+
+    def one(state: State, data: Data) -> Float[Array, " rows"]:
+        model, missing = _in_force(judge, state, data)
+        return judge.score(model, data) - PRICE_OF_ERROR * missing
+
+    in_axes = (eqx.if_array(0), 0 if folded else None)
+    return eqx.filter_vmap(one, in_axes=in_axes)(states, judged)
+
+
+def _in_force(judge: Judge, state: State, data: Data) -> tuple[Hierarchy, Float[Array, ""]]:
+    """Return the committee that a state stands for, and how far it stays below its budgets."""
+    state = state.averaged()
+    if not state.constraints.has_budget:
+        return state.model, jnp.zeros(())
+    met = meet_budgets(state, data, judge.utility)
+    return met.state.model, met.shortfall
+
 
 # Steps between two looks at the validation rows; fixed, because it is part of a compiled shape.
 CHUNK = 100
@@ -46,7 +136,7 @@ class Problem(NamedTuple):
     judge: Judge  # how answers are judged
     # Returns an order of the rows of a table, any part of which stands for all.
     order: Callable[[Table, np.random.Generator], RowNumbers]
-    grow: Callable[..., LinearTree]  # grows a linear model tree on a table; see `linear_tree.grow`
+    grow: Callable[..., LinearTree]  # grows a linear model tree on a table; see `splits.grow`
 
 
 class Replica(NamedTuple):
@@ -285,26 +375,6 @@ class Trainer:
         else:
             scores = _objectives(self.learner.loss, states, data, run.key[0])
         return Fit(states, np.asarray(scores), trained)
-
-    def fit_batch(
-        self, table: Table, replica: Replica, known: State | None, n_iter: int, n_passes: int
-    ) -> Trained[State]:
-        """Go on learning, seeing each row so many times."""
-        batch_size = self.batch_size(len(table.x))
-        epochs = Epochs(len(table.x), batch_size)
-        state = self.start([replica])[0] if known is None else self.proceed(known, replica)
-        run = Run.start(jnp.stack([jax.random.key(replica.seed)]), stack([state]))
-        run = eqx.tree_at(lambda r: r.step, run, jnp.asarray(n_iter))
-
-        def batches(
-            seeds: Sequence[Sequence[int]], start: int, n_steps: int
-        ) -> Int[np.ndarray, "replicas steps batch"]:
-            # The first epoch of these rows, whatever was seen before.
-            return epochs(seeds, start - n_iter, n_steps)
-
-        steps = n_iter - n_passes * (-len(table.x) // batch_size)
-        data = table.padded()
-        return self.train(self.learner, run, data, batches=batches, steps=steps, chunk=CHUNK)
 
 
 def _resumed(old: Resource, new: Resource) -> Resource:

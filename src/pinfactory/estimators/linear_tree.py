@@ -1,22 +1,49 @@
-"""Linear model trees with a ridge or logistic regression in every leaf."""
+"""Linear model trees: a ridge or logistic regression in every leaf, and committees that begin so.
 
-from typing import NamedTuple
+Leaves become experts, and cuts become gates of the selector. `splits` grows the trees.
+"""
 
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Key
 from scipy.linalg import eigh
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
-from threadpoolctl import threadpool_limits
 
-from pinfactory.core.growth import best_split
+from pinfactory import networks
+from pinfactory.core.gaussian_experts import ConstantNoiseExpert, unbounded
+from pinfactory.core.hierarchy import FamilyExpert, Hierarchy, pick, stack
+from pinfactory.core.learning import Data, Learner, State
+from pinfactory.core.training import Run, train
 
-from .splits import FEWEST, PRIOR_ROWS, Cut, Node, SplitSearch, curvature
-from .table import Table
+from .table import RowBatches, RowNumbers, Table
 
 LOG_2PI = float(np.log(2.0 * np.pi))
 # Deviations of a child's weights around those of its parent that are tried.
-SPREADS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+LEAF_SPREADS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+# So many rows' worth of the parent's variance is in every leaf's.
+PRIOR_ROWS = 5.0
+# A gate of the selector goes from 0.05 to 0.95 within a deviation of the column in its leaf.
+SHARPNESS = 6.0
+# A perceptron begins small beside the linear map that a leaf gave it.
+SMALL = 0.1
+# How long a selector that is no tree is taught the leaves, and by how many rows.
+TAUGHT_STEPS, TAUGHT_BATCH, TAUGHT_ROWS = 1000, 128, 4096
+
+
+class Node(NamedTuple):
+    """A leaf, or what was one before it was split."""
+
+    # Weights with the intercept in the last row: (d + 1) × outputs.
+    coefficients: Float[np.ndarray, "d1 t"]
+    log_scale: Float[np.ndarray, " t"]  # log-deviation of every output; zeros for classes
 
 
 class Split(NamedTuple):
@@ -78,7 +105,7 @@ class LinearTree(NamedTuple):
 
     def log_likelihoods(self, table: Table) -> Float[np.ndarray, "n k"]:
         """Return log p(y|x) of every row under the trees with 1, 2, … leaves."""
-        x = _with_intercept(table.x)
+        x = with_intercept(table.x)
         result = np.empty((len(x), self.n_leaves))
         result[:, 0] = self._log_likelihood(self.root, x, table.y)
         assigned = np.zeros(len(x), np.int32)
@@ -93,7 +120,7 @@ class LinearTree(NamedTuple):
 
     def errors_of_root(self, table: Table) -> Float[np.ndarray, "n t"]:
         """Return y minus what the tree with one leaf expects, for targets that are numbers."""
-        return table.y - _with_intercept(table.x) @ self.root.coefficients
+        return table.y - with_intercept(table.x) @ self.root.coefficients
 
     def _log_likelihood(self, node: Node, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         mean = x @ node.coefficients
@@ -103,92 +130,21 @@ class LinearTree(NamedTuple):
         return -np.sum(0.5 * (error**2 + LOG_2PI) + node.log_scale, axis=1)
 
 
-def grow(
-    table: Table,
-    n_leaves: int,
-    *,
-    n_classes: int | None = None,
-    log_floor: Float[np.ndarray, " t"] | float = -5.0,
-    linear: bool = True,
-    oblique: bool = False,
-) -> LinearTree:
-    """Grow a linear model tree, the leaf that gains most first.
-
-    Parameters
-    ----------
-    table
-        Standardised rows in the order of a hash of their content.
-    n_leaves
-        The most leaves there may be; growth ends earlier where no split gains evidence.
-    n_classes
-        Number of classes if targets are class codes; else they are columns of numbers.
-    log_floor
-        The least log-deviation of an output.
-    linear
-        Whether leaves have linear models, or constants.
-    oblique
-        Whether splits may be oblique, or all are parallel to an axis.
-    """
-    # Threads cost more than they bring on matrices this small.
-    with threadpool_limits(1, user_api="blas"):
-        growth = _Growth(table, n_classes, np.asarray(log_floor, float), linear, oblique)
-        return growth.grow(n_leaves)
+# ------------------------------------------------------------------------------------- leaves
 
 
-class _Leaf(NamedTuple):
-    rows: Int[np.ndarray, " n"]
-    node: Node
-    # None where no split gains evidence
-    best: Cut | None
+@dataclass(frozen=True)
+class Regressions:
+    """The rows of a tree, and the regression that fits any part of them."""
 
+    x: Float[np.ndarray, "n d1"]  # inputs, with ones in the last column
+    y: Float[np.ndarray, "n t"]  # targets; classes as one column each
+    weight: Float[np.ndarray, " n"]  # weights of the rows
+    classify: bool  # whether targets are classes
+    linear: bool  # whether leaves have linear models, or constants
+    log_floor: Float[np.ndarray, "*t"]  # the least log-deviation of an output
 
-class _Growth:
-    """The data of a tree that grows, and how its leaves are fitted and divided."""
-
-    def __init__(
-        self,
-        table: Table,
-        n_classes: int | None,
-        log_floor: np.ndarray,
-        linear: bool,
-        oblique: bool,
-    ) -> None:
-        classify = n_classes is not None
-        self.x, self.weight = _with_intercept(table.x), table.weight.astype(float)
-        self.y = table.y.astype(float) if n_classes is None else np.eye(n_classes)[table.y]
-        self.classify, self.log_floor, self.linear = classify, log_floor, linear
-        self.search = SplitSearch(self.x, self.y, self.weight, classify, linear, oblique)
-
-    def grow(self, n_leaves: int) -> LinearTree:
-        everything = np.arange(len(self.x))
-        root = self._fit(everything, None)
-        leaves, splits = [self._leaf(everything, root, n_leaves > 1)], []
-        while len(leaves) < n_leaves:
-            gains = [0.0 if leaf.best is None else leaf.best.gain for leaf in leaves]
-            if (chosen := best_split(np.asarray(gains))) is None:
-                break
-            rows, node, best = leaves[chosen]
-            assert best is not None
-            values, weight = self.x[rows, :-1] @ best.direction, self.weight[rows]
-            above = values > best.cut
-            parts = [rows[~above], rows[above]]
-            nodes = [self._fit(part, node) for part in parts]
-            width = float(np.sqrt(np.cov(values, aweights=weight, ddof=0)))
-            splits.append(Split(chosen, best.direction, best.cut, width, *nodes))
-            more = len(leaves) + 1 < n_leaves
-            leaves[chosen], new = (
-                self._leaf(part, child, more) for part, child in zip(parts, nodes, strict=True)
-            )
-            leaves.append(new)
-        return LinearTree(root, splits, self.classify)
-
-    def _leaf(self, rows: np.ndarray, node: Node, search: bool) -> _Leaf:
-        enough = search and len(rows) >= 2 * FEWEST
-        return _Leaf(rows, node, self.search.best(rows, node) if enough else None)
-
-    # ---------------------------------------------------------------------------- one leaf's fit
-
-    def _fit(self, rows: np.ndarray, parent: Node | None) -> Node:
+    def fit(self, rows: np.ndarray, parent: Node | None) -> Node:
         """Fit a leaf with weights around those of its parent, as far as evidence says."""
         child = parent is not None
         if parent is None:
@@ -206,7 +162,7 @@ class _Growth:
         total, square = weight.sum(), weight @ residual**2
         best, result = -np.inf, parent
         floor = np.exp(2.0 * self.log_floor)
-        for spread in SPREADS:
+        for spread in LEAF_SPREADS:
             # Penalty in units of the noise, which the penalty itself decides.
             variance = np.maximum(square / total, floor)
             for _ in range(3):
@@ -248,7 +204,7 @@ class _Growth:
             return float(value), gradient.ravel()
 
         best, flat, result = -np.inf, np.zeros(parent.coefficients.size), parent
-        for spread in SPREADS[1:-1]:
+        for spread in LEAF_SPREADS[1:-1]:
             penalty = 1.0 / spread**2
             found = minimize(loss, flat, (penalty,), "L-BFGS-B", jac=True, options={"maxiter": 50})
             flat = found.x
@@ -279,8 +235,160 @@ def _spectrum(
     return values[kept], x.T @ (sides[:, kept] / np.sqrt(values[kept]))
 
 
-def _with_intercept(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d1"]:
+def curvature(probs: Float[np.ndarray, "n k"]) -> Float[np.ndarray, " n"]:
+    """Return the mean curvature of the log-likelihood in the logits, which sum to zero."""
+    return np.maximum(np.sum(probs * (1 - probs), axis=1) / (probs.shape[1] - 1), 1e-3)
+
+
+def with_intercept(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d1"]:
+    """Return inputs with ones in a last column."""
     return np.column_stack([x, np.ones(len(x))]).astype(float)
 
 
-__all__ = ["LinearTree", "Node", "Split", "grow"]
+# ------------------------------------------------------------- committees that begin as a tree
+
+
+def begin(hierarchy: Hierarchy, tree: LinearTree, n_leaves: int) -> Hierarchy:
+    """Return the hierarchy with the first experts set to the leaves, and no others available.
+
+    Selectors that are trees themselves get the cuts; others have to be taught. Of several levels,
+    the first has the first splits, and each of its experts what became of one leaf.
+    """
+    tree, n_experts = tree.first(n_leaves), len(hierarchy.available)
+    n_used = min(tree.n_leaves, n_experts)
+    available = jax.device_put(np.arange(n_experts) < n_used)
+    selector, experts = hierarchy.selector, hierarchy.experts
+    if isinstance(selector, networks.SoftTree):
+        selector = _gates(selector, tree, n_used)
+    if not isinstance(experts, Hierarchy):
+        experts = _experts(experts, tree.leaves(n_used))
+        return Hierarchy(selector, experts, available, top_k=hierarchy.top_k)
+    inner = [pick(experts, m) for m in range(n_experts)]
+    for m in range(n_used):
+        inner[m] = begin(inner[m], tree.branch(n_used, m), n_leaves)
+    return Hierarchy(selector, stack(inner), available)
+
+
+def place(
+    tree: LinearTree, n_leaves: int, sizes: Sequence[int], x: Float[np.ndarray, "n d"]
+) -> Int[np.ndarray, " n"]:
+    """Return which expert of the last level begins as the leaf of each row."""
+    tree, below = tree.first(n_leaves), sizes[1:]
+    n_used = min(tree.n_leaves, sizes[0])
+    first = tree.assign(x, n_used)
+    if not below:
+        return first
+    placed = first * math.prod(below)
+    for m in range(n_used):
+        mine = first == m
+        placed[mine] += place(tree.branch(n_used, m), n_leaves, below, x[mine])
+    return placed
+
+
+def accepts_leaves(expert: Any) -> bool:
+    """Return whether the network of an expert has a linear part that a leaf can set."""
+    network = getattr(expert, "network", None)
+    if isinstance(network, eqx.nn.Linear):
+        return network.bias is not None
+    return isinstance(network, networks.Residual | networks.Constant)
+
+
+def _gates(selector: networks.SoftTree, tree: LinearTree, n_leaves: int) -> networks.SoftTree:
+    weight, bias = (np.array(leaf) for leaf in (selector.weight, selector.bias))
+    splits = tree.splits[: n_leaves - 1]
+    for gate, split in enumerate(splits):
+        sharpness = SHARPNESS / max(split.width, 1e-3)
+        weight[gate], bias[gate] = sharpness * split.direction, -sharpness * split.cut
+    path = networks.split_paths([split.leaf for split in splits], len(selector.path))
+    return networks.SoftTree(*jax.device_put((weight, bias, path)))
+
+
+def _experts(experts: Any, leaves: Sequence[Node]) -> Any:
+    """Return stacked experts, the first of them with the linear maps of the leaves."""
+    n_outputs = leaves[0].coefficients.shape[1]
+    weight = np.stack([leaf.coefficients[:-1].T for leaf in leaves])
+    bias = np.stack([leaf.coefficients[-1] for leaf in leaves])
+    log_scale = np.stack([leaf.log_scale for leaf in leaves])
+    if isinstance(experts, ConstantNoiseExpert):
+        lowest = -5.0 if experts.floor is None else np.asarray(experts.floor)[: len(leaves)] / 1e3
+        scale = _first(experts.log_scale, unbounded(log_scale, lowest))
+        experts = eqx.tree_at(lambda e: e.log_scale, experts, scale)
+    elif isinstance(experts, FamilyExpert) and _width(experts.network) == 2 * n_outputs:
+        # The second half of the outputs are log-deviations, the same everywhere to begin with.
+        weight = np.concatenate([weight, np.zeros_like(weight)], axis=1)
+        bias = np.concatenate([bias, unbounded(log_scale)], axis=1)
+    network = _with_linear_part(experts.network, weight, bias)
+    return eqx.tree_at(lambda e: e.network, experts, network)
+
+
+def _width(network: Any) -> int:
+    """Return the number of outputs of stacked networks."""
+    part: Any = network.linear if isinstance(network, networks.Residual) else network
+    return part.bias.shape[1]
+
+
+def _with_linear_part(network: Any, weight: np.ndarray, bias: np.ndarray) -> Any:
+    if isinstance(network, networks.Constant):
+        return networks.Constant(_first(network.bias, bias))
+    if isinstance(network, networks.Residual):
+        linear = _with_linear_part(network.linear, weight, bias)
+        last = jax.tree.map(
+            lambda leaf: SMALL * leaf if eqx.is_array(leaf) else leaf, network.mlp.layers[-1]
+        )
+        return eqx.tree_at(lambda n: (n.linear, n.mlp.layers[-1]), network, (linear, last))
+    changed = (_first(network.weight, weight), _first(network.bias, bias))
+    return eqx.tree_at(lambda n: (n.weight, n.bias), network, changed)
+
+
+def _first(old: Array, new: np.ndarray) -> Array:
+    """Replace the first entries."""
+    changed = np.array(old)
+    changed[: len(new)] = new
+    return jax.device_put(changed)
+
+
+# --------------------------------------------------------------------- selectors that are taught
+
+
+class SelectorLoss(eqx.Module):
+    """−log p(m|x) of the leaf m that a row belongs to."""
+
+    def __call__(
+        self, model: Hierarchy, state: State, batch: Data, key: Key[Array, ""]
+    ) -> tuple[Float[Array, ""], tuple[Any, Float[Array, ""]]]:
+        log_probs = jax.vmap(model.select_last)(batch.x).log_probs
+        chosen = jnp.arange(log_probs.shape[1]) == batch.y[:, None]
+        value = -jnp.mean(batch.weight * jnp.sum(jnp.where(chosen, log_probs, 0.0), axis=1))
+        return value, (state.constraints, value)
+
+
+def teach(
+    hierarchies: Sequence[Hierarchy],
+    table: Table,
+    learned: Sequence[RowNumbers],
+    assign: Sequence[Callable[[Float[np.ndarray, "n d"]], Int[np.ndarray, " n"]]],
+    seeds: Sequence[int],
+) -> list[Hierarchy]:
+    """Train selectors to send every row to its leaf; experts stay as they are."""
+    rows = [np.sort(own)[:TAUGHT_ROWS] for own in learned]
+    parts = [table.take(own) for own in rows]
+    codes = [choose(part.x) for choose, part in zip(assign, parts, strict=True)]
+    ends = np.cumsum([len(part.x) for part in parts])
+    together = Table(
+        np.concatenate([part.x for part in parts]),
+        np.concatenate(codes),
+        np.concatenate([part.weight for part in parts]),
+    )
+    own_rows = [np.arange(end - len(part.x), end) for end, part in zip(ends, parts, strict=True)]
+    learner = Learner(SelectorLoss())
+    states = stack([learner.init(hierarchy, learning_rate=0.01) for hierarchy in hierarchies])
+    keys = jnp.stack([jax.random.key(seed) for seed in seeds])
+    trained = train(
+        learner,
+        Run.start(keys, states),
+        together.padded(),
+        batches=RowBatches(own_rows, TAUGHT_BATCH),
+        steps=TAUGHT_STEPS,
+        chunk=TAUGHT_STEPS,
+    )
+    return [pick(trained.run.state.model, n) for n in range(len(hierarchies))]

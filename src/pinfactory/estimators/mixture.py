@@ -33,9 +33,9 @@ from pinfactory.density import (
 )
 from pinfactory.persistence import register
 
-from .chunked import as_chunks, numbers
+from .chunked import as_chunks, numbers, refuse_weights
 from .density_model import DensityModel
-from .distinct import Rows, distinct
+from .table import Rows, distinct, is_array
 
 # Least and largest total weight of the samples, and largest β₂ times that.
 MIN_WEIGHT, MAX_WEIGHT, MAX_EVIDENCE = 1e-12, 1e12, 1e15
@@ -276,14 +276,12 @@ class SpecialistMixture(DensityModel):
         self, X: Any, sample_weight: Any, known: Mixture | None
     ) -> tuple[Whitening, StoredSamples | StreamedSamples, float, tuple[Any, ...]]:
         """Return coordinates, samples, their weight, and what tells them from others."""
-        chunks = as_chunks(X)
-        if chunks is None:
+        if is_array(X) or (chunks := as_chunks(X)) is None:
             X, rows = self._checked(X, sample_weight, reset=True)
             whitening = self._coordinates(X, rows, known)
             samples = density.StoredSamples.of(whitening, X, rows)
             return whitening, samples, float(np.sum(rows[1])), (X, *rows)
-        if sample_weight is not None:
-            raise ValueError("`sample_weight` must be None for data that are read in chunks.")
+        refuse_weights(sample_weight)
         self._check_settings()
         self.__dict__.pop("encoding_", None)
         example = validate_data(self, chunks.example, reset=True, dtype=np.float64)

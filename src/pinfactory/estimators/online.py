@@ -1,14 +1,24 @@
 """What is learned batch by batch, from new rows and from some of the earlier ones."""
 
 import math
+from collections.abc import Sequence
 from functools import partial
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Int
 from sklearn.utils import check_random_state
 
-from pinfactory.core.hierarchy import pick
+from pinfactory.core.batches import Epochs
+from pinfactory.core.hierarchy import pick, stack
+from pinfactory.core.learning import State
+from pinfactory.core.training import Run, Trained
 
-from .fitting import Replica
+from .fitting import CHUNK, Replica, Trainer
 from .stream import Samples, Stream, fits
+from .table import Table
 from .table_learner import TableLearner
 
 # The most passes over the rows that are kept of a stream, when all begins anew.
@@ -30,10 +40,12 @@ class OnlineLearner(TableLearner):
         self._set_n_experts(known)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         replica = Replica(seed, self.n_experts_, *self._resources())
+        if known is None:
+            self._warn_of_price(replica.selector)
         # What rows of `fit` told is no longer true.
         self.__dict__.pop("rules_", None)
         self.gain_, n_iter = None, 0 if known is None else self.n_iter_
-        trained = self._trainer().fit_batch(table, replica, known, n_iter, n_passes)
+        trained = _fit_batch(self._trainer(), table, replica, known, n_iter, n_passes)
         self.state_, self.n_iter_ = pick(trained.run.state, 0), int(trained.run.step)
         read = partial(table.blocks, self._block)
         self._measure(read(), table)
@@ -64,3 +76,29 @@ class OnlineLearner(TableLearner):
 
     def _is_out_of_scale(self, samples: Samples) -> bool:
         return self.standardise and not fits(self.scaler_, samples.X, samples.weight)
+
+
+def _fit_batch(
+    trainer: Trainer,
+    table: Table,
+    replica: Replica,
+    known: State | None,
+    n_iter: int,
+    n_passes: int,
+) -> Trained[State]:
+    """Go on learning, seeing each row so many times."""
+    batch_size = trainer.batch_size(len(table.x))
+    epochs = Epochs(len(table.x), batch_size)
+    state = trainer.start([replica])[0] if known is None else trainer.proceed(known, replica)
+    run = Run.start(jnp.stack([jax.random.key(replica.seed)]), stack([state]))
+    run = eqx.tree_at(lambda r: r.step, run, jnp.asarray(n_iter))
+
+    def batches(
+        seeds: Sequence[Sequence[int]], start: int, n_steps: int
+    ) -> Int[np.ndarray, "replicas steps batch"]:
+        # The first epoch of these rows, whatever was seen before.
+        return epochs(seeds, start - n_iter, n_steps)
+
+    steps = n_iter - n_passes * (-len(table.x) // batch_size)
+    data = table.padded()
+    return trainer.train(trainer.learner, run, data, batches=batches, steps=steps, chunk=CHUNK)

@@ -81,7 +81,7 @@ PARAMETERS = """n_experts : int or tuple of int, default=4
         Random starts, trained side by side with those from trees; the best is kept.
     standardise : bool, default=True
         Whether to standardise inputs and numerical targets and to leave out outliers; if not, data
-        are used as they are.
+        are used as they are. A column of two values is divided by half their distance.
     averaging : bool, default=True
         Whether to keep the running mean of the parameters instead of the last ones.
     warm_start : bool, default=False
@@ -101,7 +101,8 @@ ATTRIBUTES = """information_ : Information
         Gain over one expert in held-out score, for each sample, and its standard error; None if
         no samples were held out.
     verdict_ : str
-        A sentence that says whether one expert is enough, or several share the work.
+        A sentence that says whether one expert is enough, several share the work, or training
+        collapsed.
     state_ : State
         The trained hierarchy, its priors and resources.
     n_iter_ : int

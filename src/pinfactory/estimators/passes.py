@@ -21,9 +21,8 @@ from pinfactory.tables import FAR
 from . import chunked
 from .chunked import Chunks, Part
 from .drawn import Codes, Counts, Drawn, row_codes
-from .fitting import Replica, Trainer
-from .judging import held_out_scores
-from .starts import accepts_leaves
+from .fitting import Replica, Trainer, held_out_scores
+from .linear_tree import accepts_leaves
 from .stream import Samples
 from .table import MOST_RANGED, Reach, Table
 from .table_learner import TableLearner

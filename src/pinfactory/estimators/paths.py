@@ -82,10 +82,12 @@ def _of_level(
         passed = [g for g in np.flatnonzero(side) if (available & (sides[:, g] == -side[g])).any()]
         gates, terms = [], []
         for g in passed:
-            terms.append(_term(encoding, X, weight[g], float(threshold[g]), bool(side[g] > 0)))
+            term = _term(encoding, X, weight[g], float(threshold[g]), bool(side[g] > 0))
+            terms.append(term)
             order = [i for i in np.argsort(-np.abs(slope[g]), kind="stable") if weight[g, i]]
             told = tuple(names[i] for i in order), tuple(weight[g, order].tolist())
-            gates.append(Gate(*told, float(threshold[g]), bool(side[g] > 0)))
+            short = term.text(encoding.columns[term.column]) if term else ""
+            gates.append(Gate(*told, float(threshold[g]), bool(side[g] > 0), short))
         held = [above[:, g] == (side[g] > 0) for g in passed]
         rows = np.reshape(held, (len(passed), len(X))).astype(bool)
         found.append(Path(tuple(gates), rows, _joined(encoding, terms)))

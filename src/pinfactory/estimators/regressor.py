@@ -32,11 +32,9 @@ from pinfactory.tables import FAR
 
 from .beyond import Beyond
 from .committee import Committee
-from .distinct import Rows
 from .drawn import Counts
-from .fitting import Problem
-from .judging import Judge
-from .linear_tree import grow
+from .fitting import Judge, Problem
+from .large import answered
 from .parameters import ATTRIBUTES, LIKELIHOODS, PARAMETERS
 from .predictive import (
     ROW_SCORES,
@@ -48,8 +46,9 @@ from .predictive import (
     measure_errors,
     root_mean_square,
 )
+from .splits import grow
 from .stream import Samples, fits
-from .table import MOST_RANGED, Distances, Reach, RowNumbers, Table
+from .table import MOST_RANGED, Distances, Reach, RowNumbers, Rows, Table, is_array
 from .table_learner import ReadBlocks, unscaled
 
 
@@ -147,10 +146,10 @@ class SpecialistRegressor(RegressorMixin, PredictiveDensity):
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return R²; samples and targets may be read in chunks, as in `fit`."""
-        if (scored := self._scored(X, y, sample_weight)) is None:
+        if is_array(X) or (parts := answered(self, X, y, sample_weight)) is None:
             return super().score(X, y, sample_weight)
         sums: Any = 0.0
-        for part in scored:
+        for part in parts:
             # Near their mean, where sums of squares have no error of rounding.
             truth = part.y.reshape(len(part), -1) - self.target_scaler_.mean_
             error = (part.y - part.X).reshape(len(part), -1)

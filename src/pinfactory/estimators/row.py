@@ -1,5 +1,6 @@
 """Who decided about a row, why, and what would have made it another expert's case."""
 
+import warnings
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -103,6 +104,12 @@ def explain_row(committee: Committee, X: Any) -> RowExplanation:
     numbers = committee._numbers(X)
     if len(numbers) != 1:
         raise ValueError(f"`X` must have one row, but has {len(numbers)}: give X[i : i + 1].")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "not seen in fit")  # said above
+        return _explained(committee, X, numbers)
+
+
+def _explained(committee: Committee, X: Any, numbers: Float[np.ndarray, "1 d"]) -> RowExplanation:
     share = committee._ask_numbers(select_asked, numbers)[0]
     expert = int(share.argmax())
     others = {int(m): float(share[m]) for m in np.argsort(-share)[1:] if share[m] > 0.01}
@@ -139,14 +146,24 @@ def explain_row(committee: Committee, X: Any) -> RowExplanation:
         about=about,
         base=base,
         contributions=tuple(parts),
-        change=nearest_change(committee, numbers[0], expert),
+        change=nearest_change(committee, numbers[0], expert, _own_values(committee, X, numbers)),
     )
 
 
+def _own_values(committee: Committee, X: Any, numbers: np.ndarray) -> dict[int, Any]:
+    """Return the user's value of every column in use, by its position."""
+    encoding = encoding_of(committee)
+    used = [i for i in range(len(encoding.columns)) if encoding.places(i)]
+    return dict(zip(used, (v[0] for v in user_values(committee, X, numbers)), strict=True))
+
+
 def nearest_change(
-    committee: Committee, row: Float[np.ndarray, " d"], expert: int
+    committee: Committee, row: Float[np.ndarray, " d"], expert: int, own: dict[int, Any]
 ) -> Change | None:
-    """Return the nearest change of one column after which another expert decides."""
+    """Return the nearest change of one column after which another expert decides.
+
+    `own` are the user's values of the row, by position of the column.
+    """
     encoding, scale = encoding_of(committee), committee.scaler_.scale_
     mean = committee.scaler_.mean_
     best: tuple[float, int, Any, int] | None = None
@@ -175,7 +192,7 @@ def nearest_change(
         return None
     _, index, value, owner = best
     column, now = encoding.columns[index], float(row[encoding.places(index)[0]])
-    is_now = user_values(encoding, index, row[None])[0]
+    is_now = own[index]
     if column.kind != "number":
         return Change(column.label, column.shown(is_now), column.shown(value), owner)
     value, owner = _refined(ask, index, column, now, float(value), expert, owner)

@@ -14,6 +14,10 @@ from .conditions import Condition, fidelity, find_condition, level_codes
 from .explain import encoding_of, is_linear, linear_answers, standard_errors
 from .paths import Path, find_paths
 
+# Columns that change answers by less are not printed: by a tenth of the deviation of the targets
+# they explain at most a hundredth of the variance, and 0.1 of log-odds is 10 % of the odds.
+LITTLE = 0.1
+
 
 def find_rules(
     committee: Committee,
@@ -54,6 +58,7 @@ def find_rules(
         found, path = find_condition(encoding, X, mine, weight), paths[m] if paths else None
         told = _exact(encoding, X, path, mine, weight)
         typical = np.average(answers[mine, m], axis=0, weights=weight[mine])
+        weights, rest = _weights(committee, encoding, X[mine], value[m], error[m])
         found = told if told is not None and told.fidelity >= found.fidelity else found
         rules.append(
             Rule(
@@ -69,7 +74,9 @@ def find_rules(
                 int(mine.sum()),
                 int(found.holds(encoding, X).sum()),
                 dict(zip(names, typical.tolist(), strict=True)),
-                _weights(committee, encoding, X[mine], value[m], error[m]),
+                weights,
+                rest,
+                _little(is_classifier(committee), truth[mine], weight[mine]),
                 _score(is_classifier(committee), answers[mine, m], truth[mine], weight[mine]),
             )
         )
@@ -127,6 +134,15 @@ def _log_likelihood(committee: Committee, answers: Any, y: np.ndarray) -> np.nda
     return committee._density(answers).logpdf(target).sum(axis=2)
 
 
+def _little(classify: bool, truth: np.ndarray, weight: np.ndarray) -> float:
+    """Return a change of answers that hardly counts: in log-odds, or beside the targets' spread."""
+    if classify:
+        return LITTLE
+    center = np.average(truth, axis=0, weights=weight)
+    variance = np.average((truth - center) ** 2, axis=0, weights=weight)
+    return LITTLE * float(np.sqrt(variance).min())
+
+
 def _score(classify: bool, answers: np.ndarray, truth: np.ndarray, weight: np.ndarray) -> float:
     if classify:
         return float(np.average(answers.argmax(axis=1) == truth, weights=weight))
@@ -137,10 +153,13 @@ def _score(classify: bool, answers: np.ndarray, truth: np.ndarray, weight: np.nd
 
 def _weights(
     committee: Committee, encoding: Encoding, mine: np.ndarray, value: np.ndarray, error: np.ndarray
-) -> tuple[Weight, ...]:
-    """Return an expert's weights, ordered by how much a column changes its answers to its rows."""
+) -> tuple[tuple[Weight, ...], tuple[float, ...]]:
+    """Return an expert's weights, ordered by how much a column changes its answers to its rows.
+
+    And by how much all columns do together, and those after the first, the second, and so on.
+    """
     if not value.size:
-        return ()
+        return (), ()
     n_outputs = len(value)
     several = [str(c) for c in getattr(committee, "classes_", range(n_outputs))]
     outputs = [""] if n_outputs == 1 else several
@@ -155,7 +174,7 @@ def _weights(
         else:
             counts = np.asarray([len(mine), *mine[:, places[1:]].sum(axis=0)], int)
         for o, output in enumerate(outputs):
-            effect = float(np.std(mine[:, places] @ value[o, places]))
+            change = mine[:, places] @ value[o, places]
             found = [
                 Weight(
                     column.label,
@@ -168,6 +187,12 @@ def _weights(
                 for place, count in zip(places, counts, strict=True)
                 if count
             ]
-            ranked.append((effect, found))
-    ranked.sort(key=lambda pair: -pair[0])
-    return tuple(weight for effect, found in ranked if effect > 0.0 for weight in found)
+            if change.std() > 0.0:
+                ranked.append((o, change, found))
+    ranked.sort(key=lambda each: -each[1].std())
+    total = np.zeros((n_outputs, len(mine)))
+    rest = [0.0]
+    for o, change, _ in reversed(ranked):
+        total[o] += change
+        rest.append(float(total.std(axis=1).max()))
+    return tuple(weight for *_, found in ranked for weight in found), tuple(reversed(rest))

@@ -1,11 +1,11 @@
-"""The best split of a leaf of a linear model tree, parallel to an axis or oblique.
+"""How linear model trees grow, by splits parallel to an axis or oblique.
 
-It is found from Gram matrices that are accumulated over sorted bins of a column, or of x projected
-on a direction. A split is worth the evidence (marginal log-likelihood) that two children gain over
-their parent when each child's weights are Gaussian around those of the parent. Directions of
-oblique splits are those in which the leaf's residuals bend (principal Hessian directions, Li 1992),
-improved as hinges are (Breiman 1993); each weight beyond the first pays what a parameter costs in
-BIC.
+The best split of a leaf is found from Gram matrices that are accumulated over sorted bins of a
+column, or of x projected on a direction. A split is worth the evidence (marginal log-likelihood)
+that two children gain over their parent when each child's weights are Gaussian around those of the
+parent. Directions of oblique splits are those in which the leaf's residuals bend (principal Hessian
+directions, Li 1992), improved as hinges are (Breiman 1993); each weight beyond the first pays what
+a parameter costs in BIC.
 """
 
 from dataclasses import dataclass
@@ -15,8 +15,12 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.linalg import eigh
 from scipy.special import softmax
+from threadpoolctl import threadpool_limits
 
-from pinfactory.core.growth import parameter_price
+from pinfactory.core.growth import best_split, parameter_price
+
+from .linear_tree import PRIOR_ROWS, LinearTree, Node, Regressions, Split, curvature, with_intercept
+from .table import Table
 
 # Cuts of a column: few to find the best columns, more to find the best cut of those.
 COARSE, FINE, FINE_COLUMNS = 8, 32, 3
@@ -32,18 +36,47 @@ FEWEST = 10
 # Deviations of a child's weights around those of its parent that are tried, in units of the
 # target's deviation, or of logits.
 SPREADS = (0.03, 0.15, 0.7)
-# So many rows' worth of the parent's variance is in every leaf's.
-PRIOR_ROWS = 5.0
 # Cuts lie within the range of inputs that selectors see.
 FARTHEST_CUT = 4.9
 
 
-class Node(NamedTuple):
-    """A leaf, or what was one before it was split."""
+def grow(
+    table: Table,
+    n_leaves: int,
+    *,
+    n_classes: int | None = None,
+    log_floor: Float[np.ndarray, " t"] | float = -5.0,
+    linear: bool = True,
+    oblique: bool = False,
+) -> LinearTree:
+    """Grow a linear model tree, the leaf that gains most first.
 
-    # Weights with the intercept in the last row: (d + 1) × outputs.
-    coefficients: Float[np.ndarray, "d1 t"]
-    log_scale: Float[np.ndarray, " t"]  # log-deviation of every output; zeros for classes
+    Parameters
+    ----------
+    table
+        Standardised rows in the order of a hash of their content.
+    n_leaves
+        The most leaves there may be; growth ends earlier where no split gains evidence.
+    n_classes
+        Number of classes if targets are class codes; else they are columns of numbers.
+    log_floor
+        The least log-deviation of an output.
+    linear
+        Whether leaves have linear models, or constants.
+    oblique
+        Whether splits may be oblique, or all are parallel to an axis.
+    """
+    # Threads cost more than they bring on matrices this small.
+    with threadpool_limits(1, user_api="blas"):
+        return Growth(
+            with_intercept(table.x),
+            table.y.astype(float) if n_classes is None else np.eye(n_classes)[table.y],
+            table.weight.astype(float),
+            n_classes is not None,
+            linear,
+            np.asarray(log_floor, float),
+            oblique,
+        ).grow(n_leaves)
 
 
 class Cut(NamedTuple):
@@ -54,16 +87,46 @@ class Cut(NamedTuple):
     cut: float
 
 
-@dataclass(frozen=True)
-class SplitSearch:
-    """The rows of a tree that grows."""
+class _Leaf(NamedTuple):
+    rows: Int[np.ndarray, " n"]
+    node: Node
+    # None where no split gains evidence
+    best: Cut | None
 
-    x: Float[np.ndarray, "n d1"]  # inputs, with ones in the last column
-    y: Float[np.ndarray, "n t"]  # targets; classes as one column each
-    weight: Float[np.ndarray, " n"]  # weights of the rows
-    classify: bool  # whether targets are classes
-    linear: bool  # whether leaves have linear models, or constants
+
+@dataclass(frozen=True)
+class Growth(Regressions):
+    """A tree that grows."""
+
     oblique: bool  # whether splits may be oblique
+
+    def grow(self, n_leaves: int) -> LinearTree:
+        """Divide the leaf that gains most, again and again."""
+        everything = np.arange(len(self.x))
+        root = self.fit(everything, None)
+        leaves, splits = [self._leaf(everything, root, n_leaves > 1)], []
+        while len(leaves) < n_leaves:
+            gains = [0.0 if leaf.best is None else leaf.best.gain for leaf in leaves]
+            if (chosen := best_split(np.asarray(gains))) is None:
+                break
+            rows, node, best = leaves[chosen]
+            assert best is not None
+            values, weight = self.x[rows, :-1] @ best.direction, self.weight[rows]
+            above = values > best.cut
+            parts = [rows[~above], rows[above]]
+            nodes = [self.fit(part, node) for part in parts]
+            width = float(np.sqrt(np.cov(values, aweights=weight, ddof=0)))
+            splits.append(Split(chosen, best.direction, best.cut, width, *nodes))
+            more = len(leaves) + 1 < n_leaves
+            leaves[chosen], new = (
+                self._leaf(part, child, more) for part, child in zip(parts, nodes, strict=True)
+            )
+            leaves.append(new)
+        return LinearTree(root, splits, self.classify)
+
+    def _leaf(self, rows: np.ndarray, node: Node, search: bool) -> _Leaf:
+        enough = search and len(rows) >= 2 * FEWEST
+        return _Leaf(rows, node, self.best(rows, node) if enough else None)
 
     def best(self, rows: Int[np.ndarray, " n"], node: Node) -> Cut | None:
         """Return the split of a leaf that gains most evidence, if any does."""
@@ -254,8 +317,3 @@ class SplitSearch:
                 evidence = -0.5 * (masses * np.log(variance).sum(axis=1) + n_outputs * log_det)
             best = np.maximum(best, evidence)
         return best
-
-
-def curvature(probs: Float[np.ndarray, "n k"]) -> Float[np.ndarray, " n"]:
-    """Return the mean curvature of the log-likelihood in the logits, which sum to zero."""
-    return np.maximum(np.sum(probs * (1 - probs), axis=1) / (probs.shape[1] - 1), 1e-3)

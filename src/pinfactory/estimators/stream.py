@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 from sklearn.preprocessing import StandardScaler
 
-from .distinct import Rows
+from .table import Rows
 
 # Rows that are kept of a stream.
 MOST_KEPT = 4096

@@ -1,4 +1,8 @@
-"""From samples to rows that are ready to be learned from, and those set aside for validation."""
+"""From samples to rows that are ready to be learned from, and those set aside for validation.
+
+Equal rows are merged: neither the order of rows matters, nor whether a row comes twice or with
+twice the weight.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
@@ -8,12 +12,83 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from sklearn.utils.validation import validate_data
 
-from pinfactory.core.batches import Epochs, padded, padded_length
+from pinfactory.core.batches import MIX, Epochs, hash_rows, hashed, padded, padded_length
 from pinfactory.core.hierarchy import stack
 from pinfactory.core.learning import Data
-from pinfactory.tables import FAR, Encoding, middle_range
+from pinfactory.tables import FAR, INDICATOR_SCALE, MIDDLE, Encoding
 
-from .distinct import Rows
+# More repetitions of rows are not told apart; they then weigh more than one.
+MOST_REPEATED = 65_536
+
+
+class Rows(NamedTuple):
+    """Rows in an order of their content: where each stands in the table, and its weight."""
+
+    position: np.ndarray
+    weight: np.ndarray
+
+    def take(self, chosen: np.ndarray | slice) -> "Rows":
+        """Return some of the rows."""
+        return Rows(self.position[chosen], self.weight[chosen])
+
+    def parts(self, length: int = 65_536) -> "Iterator[Rows]":
+        """Return the rows in parts small enough to copy."""
+        for start in range(0, len(self.position), length):
+            yield self.take(np.s_[start : start + length])
+
+
+def distinct(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Rows:
+    """Merge equal rows, drop rows of no weight, and sort by a hash of the content."""
+    return _merged(x, y, weight)[0]
+
+
+def repeated(x: np.ndarray, y: np.ndarray, weight: np.ndarray, *, classes: bool) -> Rows:
+    """Return rows in the order of a hash, as many equal ones as their weight says.
+
+    See `repetitions`; `classes` says whether targets are codes of classes.
+    """
+    rows, code = _merged(x, y, weight)
+    n = repetitions(rows.weight, y[rows.position] if classes else np.zeros(len(code)))
+    if (n == 1).all():
+        return rows
+    # Each repetition has a place of its own in the order, any part of which stands for all.
+    which = np.repeat(np.arange(len(n)), n)
+    number = np.arange(len(which)) - np.repeat(np.cumsum(n) - n, n)
+    again = hashed(code[which], number.astype(np.uint64)) * MIX
+    which = which[np.argsort(np.where(number == 0, code[which], again), kind="stable")]
+    return Rows(rows.position[which], (rows.weight / n)[which])
+
+
+def repetitions(weight: Float[np.ndarray, " n"], classes: np.ndarray) -> Int[np.ndarray, " n"]:
+    """Return how many rows each distinct row is worth.
+
+    Where the weights of a class are whole multiples of the smallest of them, or whole numbers, a
+    row is worth its weight in the largest unit that divides all: what a class weighs counts alike
+    for all its rows, and makes no row two. Otherwise a row is one. Together they are no more than
+    about `MOST_REPEATED`, if distinct rows are not.
+    """
+    count = np.ones(len(weight))
+    for label in np.unique(classes):
+        members = np.flatnonzero(classes == label)
+        own = weight[members]
+        multiple = own / own.min()
+        if np.abs(multiple - np.round(multiple)).max() < 1e-6 and multiple.max() <= MOST_REPEATED:
+            count[members] = np.round(multiple)
+        elif (own == np.round(own)).all() and own.max() < 2**53:
+            count[members] = own // np.gcd.reduce(own.astype(np.int64))
+    share = min(MOST_REPEATED / count.sum(), 1.0)
+    return np.ceil(count * share - 1e-9).astype(np.int64)
+
+
+def _merged(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[Rows, np.ndarray]:
+    """Return the distinct rows that weigh anything in the order of their hashes, beside these."""
+    kept = np.flatnonzero(weight)
+    columns = (column[kept] for column in (*x.T, *y.reshape(len(y), -1).T))
+    code = hash_rows(columns, len(kept)) * MIX
+    code, first, group = np.unique(code, return_index=True, return_inverse=True)
+    total = np.bincount(group, weights=weight[kept], minlength=len(first))
+    return Rows(kept[first], total), code
+
 
 RowNumbers = Int[np.ndarray, " _"]
 
@@ -33,6 +108,11 @@ NEAR, FEW = 1.0, 10
 FARTHER, MOST_STEPS = 1.5, 8
 # How often the middle is found again, for columns of few values in which it may never stay.
 ROUNDS = 10
+
+
+def is_array(X: Any) -> bool:
+    """Return whether samples are an array in memory, neither a frame nor read in chunks."""
+    return isinstance(X, np.ndarray) and not isinstance(X, np.memmap)
 
 
 class FrameInputs:
@@ -86,7 +166,7 @@ class Reach(NamedTuple):
         too. Columns in which all rows of it are the same up to rounding have no end.
         """
         sample, weight = x[rows.position[:MOST_RANGED]], rows.weight[:MOST_RANGED]
-        low, high = middle_range(sample, weight)
+        low, high = np.quantile(sample, MIDDLE, axis=0, weights=weight, method=METHOD)
         # A value that more than half of the rows have is the median.
         usual = sample == np.quantile(sample, 0.5, axis=0, weights=weight, method=METHOD)
         for n in np.flatnonzero(weight @ usual > 0.5 * weight.sum()):
@@ -196,6 +276,19 @@ class Table(NamedTuple):
         share = np.cumsum(self.weight, dtype=float) / np.sum(self.weight, dtype=float)
         chosen = np.searchsorted(share, (np.arange(length) + 0.5) / length)
         return jax.device_put(self.x[np.minimum(chosen, len(share) - 1)])
+
+
+def indicator_scales(x: Float[np.ndarray, "n d"], rows: Rows) -> Float[np.ndarray, " d"]:
+    """Return the scale of each column that has two values, and 0 for all others."""
+    ends = [(x[part.position].min(axis=0), x[part.position].max(axis=0)) for part in rows.parts()]
+    low, high = np.min([end[0] for end in ends], axis=0), np.max([end[1] for end in ends], axis=0)
+    two = np.ones(x.shape[1], bool)
+    for part in rows.parts():
+        values = x[part.position]
+        two &= ((values == low) | (values == high)).all(axis=0)
+    scale = INDICATOR_SCALE * high - INDICATOR_SCALE * low
+    two &= scale > ROUNDING * np.maximum(np.abs(low), np.abs(high))
+    return np.where(two, scale, 0.0)
 
 
 class Validation(NamedTuple):

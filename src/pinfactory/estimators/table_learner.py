@@ -20,20 +20,21 @@ from pinfactory import settings as check
 from pinfactory.base import warm_identity
 from pinfactory.callbacks import fingerprint
 from pinfactory.core.compiling import compiled
+from pinfactory.core.constraints import Resource
 from pinfactory.core.growth import has_movable_outputs, order_by_share
 from pinfactory.core.hierarchy import Hierarchy, pick
 from pinfactory.core.information import Estimate, Information, Meter, estimate_information
 from pinfactory.core.learning import Data, State
-from pinfactory.tables import FAR, INDICATOR_SCALE, Rules, as_frame
+from pinfactory.tables import FAR, Rules, as_frame
 
 from .budgets import meet_budgets, warn_of_bits, warn_of_price
 from .candidates import search
-from .distinct import Rows, repeated
+from .chunked import refuse_weights, with_targets
 from .drawn import Counts
 from .fitting import Problem, Replica, Trainer
 from .parameters import CommitteeSettings
 from .stream import Samples
-from .table import Distances, FrameInputs, Reach, Table
+from .table import Distances, FrameInputs, Reach, Rows, Table, indicator_scales, is_array, repeated
 
 # Rows that are asked at once, and those of many experts: bounds the memory of predictions.
 BLOCK, SMALLEST_BLOCK, MANY_EXPERTS = 8192, 128, 64
@@ -98,7 +99,7 @@ class TableLearner(FrameInputs, CommitteeSettings):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return checked samples, targets (of several outputs if `numeric`) and weights."""
         kinds = {"dtype": np.float64, "multi_output": numeric, "y_numeric": numeric}
-        if as_frame(X) is not None and (reset or hasattr(self, "encoding_")):
+        if not is_array(X) and as_frame(X) is not None and (reset or hasattr(self, "encoding_")):
             if reset:
                 self.target_name_ = str(getattr(y, "name", None) or "")
             if not reset and (names := self.encoding_.unused(X)):
@@ -131,14 +132,18 @@ class TableLearner(FrameInputs, CommitteeSettings):
         return validate_data(self, X, reset=False, dtype=np.float64)
 
     def _fit_scaler(self, X: np.ndarray, rows: Rows) -> None:
-        """Take mean and deviation of the inputs, which standardise them from now on."""
+        """Take mean and deviation of the inputs, which standardise them from now on.
+
+        Columns of two values are indicators, whose scale does not depend on how rare they are.
+        """
+        self.scaler_ = unscaled(X.shape[1])
+        if not self.standardise:
+            return
         self.scaler_ = StandardScaler()
         for part in rows.parts():
             self.scaler_.partial_fit(X[part.position], sample_weight=part.weight)
-        if not self.standardise:
-            self.scaler_ = unscaled(X.shape[1])
-        elif hasattr(self, "encoding_"):
-            self.scaler_.scale_[self.encoding_.indicators] = INDICATOR_SCALE
+        scale = indicator_scales(X, rows)
+        self.scaler_.scale_[scale > 0.0] = scale[scale > 0.0]
 
     def _standardised(self, X: np.ndarray) -> np.ndarray:
         distance = (X - self.scaler_.mean_) / self.scaler_.scale_
@@ -160,6 +165,19 @@ class TableLearner(FrameInputs, CommitteeSettings):
         return Table(x, targets[rows.position], weight)
 
     # ------------------------------------------------------------------------------- training
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, **training: Any) -> None:
+        """Train on samples in memory, or on those that are read in chunks."""
+        with self._learning():
+            warm = self._is_warm()
+            if not is_array(X) and (chunks := with_targets(X, y)) is not None:
+                from .large import fit_chunks
+
+                refuse_weights(sample_weight)
+                fit_chunks(self, chunks, y, warm=warm, **training)
+                return
+            samples = self._samples(X, y, sample_weight, reset=not warm)
+            self._fit_samples(samples, warm=warm, **training)
 
     def _is_warm(self) -> bool:
         return self.warm_start and hasattr(self, "state_")
@@ -203,8 +221,7 @@ class TableLearner(FrameInputs, CommitteeSettings):
         trainer, resources = self._trainer(identity=identity, **training), self._resources()
         self._set_n_experts(warm)
         self.__dict__.pop("_stream", None)
-        if self.n_experts_ > 1 and self._is_likely() and self._objective() == "free_energy":
-            warn_of_price(resources[0])
+        self._warn_of_price(resources[0])
         seeds = random.randint(2**31 - 1, size=n_init)
         replicas = [Replica(int(seed), self.n_experts_, *resources) for seed in seeds]
         if warm is None:
@@ -214,6 +231,10 @@ class TableLearner(FrameInputs, CommitteeSettings):
         state = pick(fit.states, int(np.argmax(fit.scores)))
         self.n_iter_, self.history_ = int(fit.trained.run.step), fit.trained.history
         return state
+
+    def _warn_of_price(self, selector: Resource) -> None:
+        if self.n_experts_ > 1 and self._is_likely() and self._objective() == "free_energy":
+            warn_of_price(selector)
 
     def _warn_of_bits(self) -> None:
         if self.selector_bits is not None:

@@ -11,6 +11,7 @@ from pinfactory.lazy import attach
 
 if TYPE_CHECKING:
     from .agents import agent, meta_agent
+    from .baselines import maml, matching_networks
     from .committees import classifier, regressor
     from .density import GradientMixture, mixture
     from .tasks import TaskClassifier, TaskRegressor, few_shot, sinusoids
@@ -22,6 +23,8 @@ __all__ = [
     "agent",
     "classifier",
     "few_shot",
+    "maml",
+    "matching_networks",
     "meta_agent",
     "mixture",
     "regressor",
@@ -32,6 +35,7 @@ __getattr__, __dir__ = attach(
     __name__,
     {
         ".agents": "agent meta_agent",
+        ".baselines": "maml matching_networks",
         ".committees": "classifier regressor",
         ".density": "GradientMixture mixture",
         ".tasks": "TaskClassifier TaskRegressor few_shot sinusoids",

@@ -74,7 +74,7 @@ def meta_agent(family: TaskFamily, n_experts: int = 16, **changes: Any) -> MetaS
     One expert, drawn from p(m), acts for the first L steps of an episode; an IndRNN of 200 units
     reads them and chooses the expert for all that follow. Experts learn on 64 tasks by the rule of
     `agent`, the selector by the policy gradient of their discounted free energy on 64 other tasks
-    drawn alike, less the value of its recurrent critic.
+    drawn alike, less the value of its recurrent critic. Actions are Gaussian and not squashed.
 
     Parameters
     ----------
@@ -119,6 +119,7 @@ def meta_agent(family: TaskFamily, n_experts: int = 16, **changes: Any) -> MetaS
         "balance_coef": 0.0,
         "n_initial_experts": n_experts,
         "update": "plain",
+        "squash": False,
         "probe": "expert",
         "probe_steps": 10,
     }

@@ -21,6 +21,9 @@ COMMITTEE: dict[str, Any] = {
     # Not given for these figures; those of Figure 6, the closest to what is printed elsewhere.
     "beta_selector": 25.0,
     "beta_expert": 2.5,
+    # λ₂ and λ₁, not given either.
+    "momentum_selector": 0.99,
+    "momentum_expert": 0.99,
     # Nothing of ours.
     "start": "random",
     "n_init": 1,

@@ -74,6 +74,8 @@ _MODULES = {
     "PrototypicalNetworks": "pinfactory.baselines.metric",
     "PreTraining": "pinfactory.baselines.pretraining",
     "paper.GradientMixture": "pinfactory.paper.density",
+    "paper.MAML": "pinfactory.paper.baselines",
+    "paper.MatchingNetworks": "pinfactory.paper.baselines",
     "paper.TaskClassifier": "pinfactory.paper.tasks",
     "paper.TaskRegressor": "pinfactory.paper.tasks",
 }

@@ -39,7 +39,7 @@ def feature_indices(features: Sequence[int | str] | None, names: list[str]) -> l
 def reach(values: np.ndarray, resolution: int) -> np.ndarray:
     """Return a grid a little beyond the values."""
     low, high = np.nanmin(values), np.nanmax(values)
-    margin = 0.08 * (high - low) or 1.0
+    margin = 0.08 * (high - low) or max(1.0, 0.08 * abs(low))
     return np.linspace(low - margin, high + margin, resolution)
 
 

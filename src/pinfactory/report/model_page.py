@@ -1,5 +1,6 @@
 """One page that explains a fitted committee to readers who do not know the method."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from io import BytesIO
 from pathlib import Path
@@ -107,7 +108,9 @@ def _picture(draw: Callable[[Any], None], size: tuple[float, float], n_axes: int
         figure = Figure(figsize=size, layout="constrained")
         draw(figure.subplots(1, n_axes))
         stream = BytesIO()
-        figure.savefig(stream, format="svg", dpi=110, metadata={"Date": None})
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing")  # the browser has other fonts
+            figure.savefig(stream, format="svg", dpi=110, metadata={"Date": None})
     return address(shrink_svg(stream.getvalue()))
 
 

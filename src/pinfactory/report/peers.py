@@ -133,15 +133,15 @@ def _native(encoding: Encoding, frame: Any) -> Any:
 
 
 def _terms(model: Any) -> int:
-    """Return how many weights, leaves or graphs' steps a model has."""
+    """Return how many numbers there are to read: weights, leaves, gates or graphs' steps."""
     last = model[-1] if hasattr(model, "steps") else model
     if hasattr(last, "rules"):  # a committee
         rules = getattr(last, "rules_", None)
-        return 0 if rules is None else sum(len(rule.weights) + 1 for rule in rules)
+        return 0 if rules is None else rules.n_numbers
     if hasattr(last, "coef_"):
         return int(np.size(last.coef_))
     if hasattr(last, "tree_"):
-        return int(last.tree_.n_leaves)
+        return int(last.tree_.node_count)  # a constant for each leaf, and a cut for each split
     if hasattr(last, "term_scores_"):
         return int(sum(np.size(scores) for scores in last.term_scores_))
     if hasattr(last, "coeffs_"):  # Cubist

@@ -247,7 +247,7 @@ class MultiDiscreteActions(Actions):
         return action
 
 
-def box_actions(low: np.ndarray, high: np.ndarray) -> BoxActions:
+def box_actions(low: np.ndarray, high: np.ndarray, squash: bool = True) -> BoxActions:
     """Return actions of a box whose numbers are bounded on both sides or on none."""
     shape = np.shape(low)
     bounded_below, bounded_above = (np.abs(bound).ravel() < UNBOUNDED for bound in (low, high))
@@ -257,14 +257,14 @@ def box_actions(low: np.ndarray, high: np.ndarray) -> BoxActions:
             f"low={low}, high={high}; rescale them with gymnasium.wrappers.RescaleAction."
         )
     low, high = (np.where(np.abs(b) < UNBOUNDED, b, np.inf).ravel() for b in (low, high))
-    return BoxActions(tuple(low.tolist()), tuple(high.tolist()), shape)
+    return BoxActions(tuple(low.tolist()), tuple(high.tolist()), shape, squash)
 
 
-def env_actions(space: envs.Box | envs.Discrete) -> Actions:
+def env_actions(space: envs.Box | envs.Discrete, squash: bool = True) -> Actions:
     """Return the actions of an environment written in JAX."""
     if isinstance(space, envs.Discrete):
         return DiscreteActions(space.n)
-    return box_actions(np.array(space.low), np.array(space.high))
+    return box_actions(np.array(space.low), np.array(space.high), squash)
 
 
 def stored_actions(kind: str, fields: dict[str, Any]) -> Actions:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, Key
 
+from pinfactory.core.batches import take
 from pinfactory.core.hierarchy import Hierarchy
 from pinfactory.core.information import BITS_PER_NAT
 from pinfactory.core.learning import scan
@@ -94,7 +95,7 @@ class PPO(eqx.Module):
         rows = random_minibatches(key, self.n_epochs, n, self.batch_size)
 
         def step(state: AgentState, rows: Int[Array, " b"]) -> tuple[AgentState, Array]:
-            return self._gradient_step(state, jax.tree.map(lambda leaf: leaf[rows], batch))
+            return self._gradient_step(state, take(batch, rows))
 
         state, errors = scan(step, state, rows)
         observations = state.policy.observations

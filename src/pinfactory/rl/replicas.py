@@ -32,9 +32,9 @@ def train_agents(
 ) -> list[SpecialistAgent]:
     """Train an agent for every entry of `grid` and every seed, with one compiled program.
 
-    They train one after the other in this process, or one in each of several processes: a single
-    agent nearly fills a core, side by side in one program they would be 15 % faster there and need
-    a program of their own for every number of replicas.
+    They train one after the other in this process, or one in each of several processes. A single
+    agent nearly fills a core: side by side in one program they would be little faster, and every
+    number of replicas would need a program of its own.
 
     Parameters
     ----------

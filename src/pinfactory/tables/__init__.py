@@ -4,13 +4,14 @@ from .columns import DAYS, MISSING, OF_TEXT, OTHER, Column, Feature
 from .encoding import INDICATOR_SCALE, Encoding
 from .files import read_frame, write_frame
 from .frames import as_frame, hash_frame, no_number
-from .kinds import FAR, middle_range
+from .kinds import FAR, MIDDLE
 from .rules import Gate, Rule, Rules, Weight
 
 __all__ = [
     "DAYS",
     "FAR",
     "INDICATOR_SCALE",
+    "MIDDLE",
     "MISSING",
     "OF_TEXT",
     "OTHER",
@@ -23,7 +24,6 @@ __all__ = [
     "Weight",
     "as_frame",
     "hash_frame",
-    "middle_range",
     "no_number",
     "read_frame",
     "write_frame",

@@ -45,14 +45,14 @@ class Column:
     has_missing: bool = False  #: whether they have an indicator of their own
     #: The median of all but outliers (or the share of True), which stands for a missing number.
     fill: float = 0.0
-    #: The range of numbers.
+    #: The smallest and the largest number.
     low: float = 0.0
     high: float = 0.0
     whole: bool = False  #: whether all numbers were whole
     note: str = ""  #: why the column was left out, or what its numbers count or were
     zone: str = ""  #: the time zone of dates, if they have one
-    #: Whether what is missing or unknown stays so, as NaN, and the first category needs no
-    #: indicator, being what the others are not: as a density has it.
+    #: Whether missing and unknown values stay NaN, as a density needs them. The first category
+    #: then has no indicator.
     keeps_gaps: bool = False
 
     @property
@@ -62,7 +62,7 @@ class Column:
 
     @property
     def indicated(self) -> tuple[str, ...]:
-        """Return all that a category column tells apart."""
+        """Return the categories that are told apart, with those for rare and missing values."""
         others = ((OTHER,) if self.has_other else ()) + ((MISSING,) if self.has_missing else ())
         return self.levels + others if self.kind == "category" else others
 
@@ -122,19 +122,19 @@ class Column:
         features = np.column_stack([np.where(gone, self._filled, values), gone])
         return features[:, : len(self.feature_levels())]
 
-    def strange(self, values: np.ndarray) -> str:
-        """Describe values that were not seen in `fit`; "" if there are none."""
-        if self.kind == "category":
-            new = sorted(set(values.tolist()) - set(self.indicated) - {OTHER, MISSING})
-            known = self.has_missing or self.n_missing or self.keeps_gaps
-            if not known and (values == MISSING).any():
-                new.append("a missing value")
-            # Which levels were rare in `fit` is not stored.
-            new = [] if self.n_grouped else new
-            told = ", ".join(map(repr, new[:3])) + (", …" if len(new) > 3 else "")
-            return f"{told} in column {self.label!r}" if new else ""
-        gone = not self.n_missing and not self.keeps_gaps and np.isnan(values).any()
-        return f"missing values in column {self.label!r}" if gone else ""
+    def new_levels(self, values: np.ndarray) -> list[str]:
+        """Return categories that were not seen in `fit`."""
+        # Which levels were rare in `fit` is not stored.
+        if self.kind != "category" or self.n_grouped:
+            return []
+        return sorted(set(values.tolist()) - set(self.indicated) - {OTHER, MISSING})
+
+    def has_new_gaps(self, values: np.ndarray) -> bool:
+        """Whether values are missing, though none were in `fit`."""
+        if self.n_missing or self.keeps_gaps:
+            return False
+        gone = values == MISSING if self.kind == "category" else np.isnan(values)
+        return bool(gone.any())
 
     def read(self, series: nw.Series) -> np.ndarray:
         """Return the user's values: numbers with NaN, or text with `MISSING`."""
@@ -147,6 +147,18 @@ class Column:
             return frames.parsed(series, self.kind)
         return frames.numbers(series)
 
+    def told(self, values: np.ndarray) -> np.ndarray:
+        """Return values as `read` gives them for readers, rare and unknown categories as such."""
+        if self.kind != "category":
+            return values.astype(object)
+
+        def name(word: str) -> str:
+            if word in self.indicated or word == MISSING:
+                return word
+            return OTHER if self.has_other else f"{word} (unknown)"
+
+        return np.asarray([name(word) for word in values.tolist()], object)
+
     def shown(self, value: Any) -> str:
         """Return one of the user's values for readers."""
         if isinstance(value, str):
@@ -158,7 +170,7 @@ class Column:
         return frames.day_of(value) if self.part == "year" else quantity(value)
 
     def compared(self, cut: float) -> str:
-        """Return what a number is compared with; rounded, it would part other rows."""
+        """Return the number in a condition with all digits: rounded, other rows could match it."""
         return frames.day_of(cut) if self.part == "year" else exact(cut)
 
     def done(self) -> str:
@@ -173,7 +185,8 @@ class Column:
             rare = f"{self.n_grouped:,} rare: {place}" if self.n_grouped else ""
             if gaps and not self.keeps_gaps:
                 gaps += ": a category" if self.has_missing else ": taken as average"
-            return ", ".join(filter(None, (f"{len(self.levels)} categories", rare, gaps)))
+            several = "category" if len(self.levels) == 1 else "categories"
+            return ", ".join(filter(None, (f"{len(self.levels)} {several}", rare, gaps)))
         if gaps and not self.keeps_gaps:
             gaps += f" set to {quantity(self.fill, 4)}"
             gaps += ", with an indicator" if self.has_missing else ""

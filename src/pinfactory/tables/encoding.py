@@ -99,22 +99,28 @@ class Encoding:
         used = [column for column in self.columns if column.kind != "left out"]
         absent = sorted({c.name for c in used} - set(frame.columns))
         if absent:
-            told = ", ".join(map(repr, absent[:6]))
-            told += f" and {len(absent) - 6} more" if len(absent) > 6 else ""
-            raise ValueError(f"the table must have all columns of fit, but lacks {told}.")
+            raise ValueError(
+                f"the table must have all columns of fit, but lacks {_listed(absent)}."
+            )
         return [column.read(frame[column.name]) for column in used]
 
     def transform(self, data: Any) -> Float[np.ndarray, "n d"]:
         """Return the numbers that a model sees; warn of values never seen in `learn`."""
         used = [column for column in self.columns if column.kind != "left out"]
-        parts, strange = [], []
+        parts, strange, gaps = [], [], []
         for column, values in zip(used, self.values(data), strict=True):
-            strange.append(column.strange(values))
+            if new := column.new_levels(values):
+                strange.append(f"{_listed(new, 3)} in column {column.label!r}")
+            if column.has_new_gaps(values):
+                gaps.append(column.name)
             parts.append(column.encode(values))
-        if told := [text for text in strange if text]:
+        if gaps := list(dict.fromkeys(gaps)):
+            several = "columns" if len(gaps) > 1 else "column"
+            strange.append(f"missing values in {several} {_listed(gaps)}")
+        if strange:
             taken = "missing" if used[0].keeps_gaps else "average"
             warnings.warn(
-                f"not seen in fit, and taken as {taken}: {'; '.join(told)}.", stacklevel=4
+                f"not seen in fit, and taken as {taken}: {'; '.join(strange)}.", stacklevel=4
             )
         return np.hstack(parts)
 
@@ -163,6 +169,11 @@ class Encoding:
         if not encoding.features:
             raise ValueError("an encoding must have features")
         return encoding
+
+
+def _listed(names: Sequence[str], most: int = 6) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(repr, names[:most])) + more
 
 
 def _column(values: Any) -> Column:

@@ -85,13 +85,15 @@ def _read_csv(path: Path) -> Any:
 
 
 def _parsed(column: Any) -> Any:
-    """Return a column of text as dates, if all of them are such."""
+    """Return a column of text as dates, if all of them are such; of several zones as UTC."""
     import pandas as pd
 
     known = column.dropna()
     if not len(known) or not known.astype(str).str.match(r"\d{4}-\d{2}-\d{2}([ T]\d|$)").all():
         return column
-    try:
-        return pd.to_datetime(column, format="ISO8601")
-    except (ValueError, TypeError):
-        return column
+    for settings in ({}, {"utc": True}):
+        try:
+            return pd.to_datetime(column, format="ISO8601", **settings)
+        except (ValueError, TypeError):
+            continue
+    return column

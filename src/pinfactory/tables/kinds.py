@@ -17,7 +17,7 @@ FEWEST, FEWEST_SHARE, FEWEST_OF_ALL = 10, 0.05, 3
 MOST_LEVELS = 40
 NO_VALUE = "no value in any row"
 # Values farther from the middle 95 % of a column than so many lengths of it are outliers.
-FAR = 7.0
+MIDDLE, FAR = (0.025, 0.975), 7.0
 
 
 def learn(series: nw.Series, *, keep_gaps: bool = False) -> list[Column]:
@@ -92,16 +92,9 @@ def _number(
     )
 
 
-def middle_range(
-    values: Float[np.ndarray, "n *d"], weight: Float[np.ndarray, " n"] | None = None
-) -> Float[np.ndarray, "2 *d"]:
-    """Return the ends of the middle 95 % of every column."""
-    return np.quantile(values, (0.025, 0.975), axis=0, weights=weight, method="inverted_cdf")
-
-
 def _median(values: Float[np.ndarray, " n"]) -> float:
     """Return the median of all values but outliers, the same whether there are any."""
-    low, high = middle_range(values)
+    low, high = np.quantile(values, MIDDLE, method="inverted_cdf")
     most = FAR * (high - low) or np.inf
     return float(np.median(values[(values >= low - most) & (values <= high + most)]))
 
@@ -116,10 +109,11 @@ def _category(name: str, values: np.ndarray, part: Part = "") -> Column:
     kept = [i for i in order if counts[i] >= fewest(len(values)) and words[i] != OTHER]
     kept = kept[:MOST_LEVELS]
     n_rare = int(counts.sum() - counts[kept].sum())
-    if n_rare and (odd := frames.no_number(np.repeat(words, counts))):
+    many = n_rare and len(words) > FEWEST  # a few, such as 0, 1 and 2-10, are meant as categories
+    if many and (odd := frames.no_number(np.repeat(words, counts))):
         warnings.warn(
             f"column {name!r} has numbers but for text such as {odd!r}, so that it is taken as "
-            "categories, most of them rare; empty such cells to make it numbers.",
+            "categories; empty such cells to make it numbers.",
             stacklevel=2,
         )
     has_other, has_missing = (n >= fewest(len(values)) for n in (n_rare, n_missing))

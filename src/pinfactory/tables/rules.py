@@ -66,15 +66,20 @@ class Gate(NamedTuple):
         What the sum is compared with.
     above
         Which side the expert is on.
+    comparison
+        The same as a comparison, for readers, if the gate looks at one column; else "".
     """
 
     features: tuple[str, ...]
     weights: tuple[float, ...]
     threshold: float
     above: bool
+    comparison: str
 
     def text(self, most: int | None = None) -> str:
         """Return it for readers, with so many of the features."""
+        if self.comparison:
+            return self.comparison
         total = ""
         for name, weight in list(zip(self.features, self.weights, strict=True))[:most]:
             joint = (" + ", " − ") if total else ("", "−")
@@ -109,6 +114,9 @@ class Rule:
     weights
         What changes its answers, the most important column first; empty for other than linear
         experts.
+    rest, little
+        The standard deviation of what all columns, all but the first, all but the first two and so
+        on change its answers to its own rows, and which of these is too little to be told.
     score
         How good its answers are on its own rows: R² (worst target), or the share of right ones.
     """
@@ -126,6 +134,8 @@ class Rule:
     matched: int
     typical: dict[str, float]
     weights: tuple[Weight, ...]
+    rest: tuple[float, ...]
+    little: float
     score: float
 
     def columns(self) -> dict[tuple[str, str], list[Weight]]:
@@ -134,6 +144,16 @@ class Rule:
         for weight in self.weights:
             grouped.setdefault((weight.column, weight.output), []).append(weight)
         return grouped
+
+    def n_told(self, most: int = MOST_PRINTED) -> int:
+        """Return how many columns are worth telling, one at least: the others change little."""
+        enough = next((i for i, rest in enumerate(self.rest) if rest <= self.little), most)
+        return min(most, max(1, enough), len(self.columns()))
+
+    def left(self, told: int) -> str:
+        """Describe what is not told: how many columns, and what they change; "" if nothing."""
+        more = len(self.columns()) - told
+        return f"{more} more, together ± {quantity(self.rest[told], 2)}" if more > 0 else ""
 
     def says(self, most: int = MOST_PRINTED) -> list[tuple[str, str]]:
         """Return the most important columns with what they change, as text."""
@@ -180,6 +200,16 @@ class Rules:
     def __getitem__(self, index: int) -> Rule:
         return self.rules[index]
 
+    @property
+    def n_numbers(self) -> int:
+        """How many numbers a reader of everything reads: weights, constants, and those of gates.
+
+        A gate that is a comparison has one. A selector that is no tree has no gates to read.
+        """
+        gates = {gate[:3]: gate for rule in self.rules for gate in rule.path}
+        of_gates = (1 if g.comparison else len(g.weights) + 1 for g in gates.values())
+        return sum(len(rule.weights) + 1 for rule in self.rules) + sum(of_gates)
+
     def frame(self) -> "pandas.DataFrame":
         """Return a pandas frame with one row for each rule."""
         import pandas as pd
@@ -188,7 +218,7 @@ class Rules:
         rows = [{n: getattr(rule, n) for n in chosen} for rule in self.rules]
         for row, rule in zip(rows, self.rules, strict=True):
             row["path"] = " and ".join(gate.text() for gate in rule.path)
-            row["says"] = "; ".join(f"{name} {text}" for name, text in rule.says())
+            row["says"] = "; ".join(f"{name} {text}" for name, text in rule.says(rule.n_told()))
         return pd.DataFrame(rows)
 
     def __str__(self) -> str:
@@ -207,20 +237,23 @@ class Rules:
         lines = [head, *_wrapped("where  ", f"{rule.where} {fit}")]
         for text in () if rule.exact else _gates(rule.path):
             lines += _wrapped("gate   ", text)
+        # Classes may be numbers.
+        mark = ":" if self.measure == "accuracy" else ""
         about = ", ".join(
-            f"{name} {quantity(value, 3)}".strip() for name, value in rule.typical.items()
+            f"{name}{mark} {quantity(value, 3)}".strip() for name, value in rule.typical.items()
         )
         # An answer has the unit of its mean; a probability changes in another one.
         unit = f" {self.unit}" if self.measure == "accuracy" else ""
         lines += _wrapped("says   ", f"{about} on average, and{unit} for each unit or category")
-        width = max((len(name) for name, _ in rule.says()), default=0)
-        for name, told in rule.says():
+        n_told = rule.n_told()
+        width = max((len(name) for name, _ in rule.says(n_told)), default=0)
+        for name, told in rule.says(n_told):
             if width <= MOST_NAME:
                 lines += _wrapped(f"       {name:<{width}}  ", told)
             else:
                 lines += _wrapped("       ", f"{name}  {told}", deeper=2)
-        more = len(rule.columns()) - MOST_PRINTED
-        return "\n".join(lines + ([f"         … and {more} more"] if more > 0 else []))
+        more = rule.left(n_told)
+        return "\n".join(lines + ([f"         … and {more}"] if more else []))
 
     def to_plain(self) -> dict[str, Any]:
         """Return plain values for a file."""
@@ -240,6 +273,7 @@ class Rules:
                 **rule
                 | {"weights": tuple(Weight(*w) for w in rule["weights"])}
                 | {"path": tuple(Gate(*g) for g in rule["path"])}
+                | {"rest": tuple(rule["rest"])}
             )
             for rule in values["rules"]
         )
@@ -251,7 +285,7 @@ class Rules:
 
 def _gates(path: tuple[Gate, ...]) -> list[str]:
     """Return the gates for readers; many gates of many features in one line."""
-    n_features = len(path[0].features) if path else 0
+    n_features = max((len(gate.features) for gate in path if not gate.comparison), default=0)
     if len(path) > 1 and n_features > MANY_GATED:
         return [f"{len(path)} splits of the tree, each by {n_features} features (`rule.path`)"]
     return [gate.text(MOST_GATED) for gate in path]

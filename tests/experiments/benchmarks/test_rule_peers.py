@@ -13,6 +13,7 @@ from pinfactory.experiments.benchmarks._peers import (
     held_out_likelihood,
     linear_tree,
 )
+from pinfactory.experiments.benchmarks._public_tables import TableSplit
 
 
 def bent_line():
@@ -20,19 +21,30 @@ def bent_line():
     return x, 10.0 + 5.0 * np.abs(x[:, 0])
 
 
+SPLIT = TableSplit(*bent_line(), *bent_line(), classify=False)
+
+
 def test_lines_are_counted():
     x, y = bent_line()
     quick = {"start": "tree", "early_stopping": False, "max_iter": 200}
     committee = SpecialistRegressor(4, random_state=0, **quick).fit(x, y)
     assert rule_peers._n_parts(committee) == len(committee.information_.in_use) >= 2
-    for tree in (linear_tree, decision_tree):
-        assert rule_peers._n_parts(tree(False, 0, n_leaves=3).fit(x, y)) == 3
+    for tree, numbers in ((linear_tree, 3 * (2 + 1) + 2), (decision_tree, 3 + 2)):
+        fitted = tree(False, 0, n_leaves=3).fit(x, y)
+        assert rule_peers._n_parts(fitted) == 3
+        assert rule_peers._n_numbers(fitted, SPLIT) == numbers
+    # Two weights and a constant for each line, and a cut or two weights with a threshold between.
+    n_lines = rule_peers._n_parts(committee)
+    of_gates = rule_peers._n_numbers(committee, SPLIT) - 3 * n_lines
+    assert n_lines - 1 <= of_gates <= 3 * (n_lines - 1)
 
 
 def test_rules_of_cubist_are_counted():
     pytest.importorskip("cubist")
     x, y = bent_line()
-    assert rule_peers._n_parts(cubist(0).fit(x, y)) == 2  # one for each half
+    model = cubist(0).fit(x, y)
+    assert rule_peers._n_parts(model) == 2  # one for each half
+    assert rule_peers._n_numbers(model, SPLIT) == 2 * (1 + 2)  # a cut, a constant and a weight
 
 
 def test_aplr_answers_in_numbers_with_the_deviation_of_its_own_folds():

@@ -5,6 +5,7 @@ import pytest
 
 from pinfactory.experiments.experiment import Experiment
 from pinfactory.experiments.figures import sinusoids as experiment
+from pinfactory.experiments.figures._sinusoid_division import fit_to_bits, told_by_choice
 
 
 @pytest.fixture(scope="module")
@@ -15,6 +16,7 @@ def results():
         rules=("none",),
         steps=250,
         n_tasks=250,
+        shots=(10,),
         rate_bits=(0.5,),
         resolution=8,
         method="both",
@@ -97,3 +99,33 @@ def test_the_promise_for_sixteen_experts_is_judged():
     found = {m.name: m for m in experiment.measures(made_up({8: 0.6, 16: 0.5}))}
     assert found["MSE, 10 gradient steps, 16 experts, K = 10"].passed
     assert found["MSE, 10 gradient steps, 8 experts, K = 10"].passed is None
+
+
+def test_what_a_choice_tells_is_that_of_divisions_made_by_hand():
+    side = 40
+    phase, chance = np.tile(np.arange(side), side), np.random.default_rng(0).uniform(size=side**2)
+    for high, bits in (
+        (phase >= side // 2, {"amplitude": 0.0, "phase": 1.0, "curve": 1.0}),
+        (chance < 0.5, {"amplitude": 0.0, "phase": 0.0, "curve": 0.03}),
+    ):
+        division = {"phase": np.arange(side), "responsibilities": np.eye(2)[high.astype(int)]}
+        assert told_by_choice(division) == pytest.approx(bits, abs=0.02)
+
+
+def test_a_law_of_the_logarithm_is_told_from_a_straight_line():
+    bits = np.array([0.25, 0.5, 1.0, 2.0])
+    assert fit_to_bits(bits, 3.0 - np.log2(bits))["the logarithm of bits"] == pytest.approx(1.0)
+    assert fit_to_bits(bits, 3.0 - bits)["bits"] == pytest.approx(1.0)
+    assert fit_to_bits(bits, 3.0 - bits)["the logarithm of bits"] < 0.95
+    budgets = {
+        f"{b:g} bits": {"budget": b, "bits": [b, b], "error": [3.0 - b, 2.0 - b]} for b in bits
+    }
+    found = {measure.name: measure for measure in experiment.measures(budgets)}
+    assert found["R² of the error over bits"].ours == pytest.approx(1.0)
+    assert found["R² of the error over bits"].n == 2
+
+
+def test_measures_say_what_the_choice_tells(results):
+    rows = {measure.name: measure.ours for measure in experiment.measures(results)}
+    told = [rows[f"I({name}; M) in bits, no adaptation, K = 10"] for name in ("curve", "phase")]
+    assert told == [results["none, 2 experts, K = 10"][f"I({n}; M)"][0] for n in ("curve", "phase")]

@@ -4,6 +4,7 @@ import dataclasses
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -65,6 +66,22 @@ def test_one_expert_cannot_serve_both_signs(points: ParameterFamily, best: float
     # nothing costs 20/3.
     agent = MetaSpecialistAgent(points, 1, **SMALL)
     assert agent.learn(100).evaluate(n_tasks=64, seed=0).deterministic.mean < best - 2.0
+
+
+def test_another_unit_of_reward_changes_no_value_of_information(
+    trained: MetaSpecialistAgent,
+) -> None:
+    state = trained.state_
+    other = state.rescaled(jnp.asarray(0.25))
+    x, tau = jnp.array([[0.3], [-0.8]]), state.replay.transitions[:5]
+    values = [s.critics(x) for s in (state, other)]
+    # The selector's critic has two numbers for every expert.
+    values_of_tasks = [jax.vmap(s.selector_critic)(tau).reshape(5, -1, 2) for s in (state, other)]
+    replays = [s.replay.free_energy for s in (state, other)]
+    for before, after in (values, values_of_tasks, replays):
+        assert np.abs(before).min(axis=tuple(range(before.ndim - 1))).all()
+        np.testing.assert_allclose(after[..., 0], 0.25 * before[..., 0], rtol=1e-4, atol=1e-6)
+        np.testing.assert_array_equal(after[..., 1], before[..., 1])
 
 
 def test_an_adapted_agent_acts_as_its_task_needs(trained: MetaSpecialistAgent) -> None:

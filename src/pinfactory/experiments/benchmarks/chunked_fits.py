@@ -18,11 +18,11 @@ from ._processes import in_new_process
 
 TITLE = "A mixture and a committee fitted from Parquet files"
 ABOUT = """
-8 Gaussian experts on samples of 8 features from four Gaussians, and 4 linear experts for a target
-that is another linear map of the features in each of the four, with noise. Every fit has a process
-of its own: all rows as one array, and the same rows read from Parquet files in chunks. Peak memory
-is that of the whole process, with the array or without it; time is processor time of `fit`. The
-committee is scored on further rows.
+A mixture of 8 Gaussian experts and a committee of 4 linear experts learn from the same samples,
+which have 8 features and come from four Gaussians. The committee's target is another linear map of
+the features in each Gaussian, with noise. Every fit has its own process: all rows as one array, or
+the same rows read from Parquet files in chunks. Peak memory is that of the whole process, including
+the array. Time is processor time of `fit`. The committee is scored on further rows.
 """
 REQUIRES = ("pyarrow", "pandas")
 ALONE = True

@@ -17,11 +17,11 @@ from .sweep_speed import task_cost
 
 TITLE = "A thousand workers, simulated"
 ABOUT = """
-Two costs are measured: what a task of a sweep takes of the coordinator, and what a row takes in a
-pass of a mixture. The rest is simulated. A sweep: one coordinator hands out tasks one after the
-other, one task in a hundred takes ten times as long, a worker is lost once a day in the mean, and
-its task runs again. A fit: every pass splits 10⁹ rows over the workers, waits for the slowest, and
-adds the sums up in a tree. Efficiency is work done by the time that all workers have spent.
+Two costs are measured: the time that the coordinator spends on a task of a sweep, and the time of a
+row in one pass of a mixture. The rest is simulated. In a sweep one coordinator sends one task after
+the other, one task in a hundred takes ten times as long, a worker fails once a day on average, and
+its task runs again. In a fit every pass divides 10⁹ rows among the workers, waits for the slowest,
+and adds up the sums in a tree. Efficiency is the useful work divided by the time of all workers.
 """
 ALONE = True
 

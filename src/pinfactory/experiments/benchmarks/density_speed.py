@@ -16,12 +16,12 @@ from pinfactory.experiments.synthetic_data import four_gaussians
 from ._densities import MODELS, OURS, THEIRS, sixteen_gaussians
 from ._processes import in_new_process
 
-TITLE = "Speed of density estimation"
+TITLE = "Speed of density estimation compared with scikit-learn's mixtures"
 ABOUT = """
-Small sets: processor time of a fit to 1,024 samples once everything is compiled; all models take
-turns, so that what else the machine does troubles all of them alike. A large set: processor time
-and growth of the peak of memory for a fit to samples of 16 overlapping Gaussians in 8 dimensions,
-compilation included, each model in a process of its own.
+Small data sets: processor time of a fit to 1,024 samples after compilation. The models alternate,
+so that other load on the machine affects all of them equally. A large data set: processor time and
+growth of peak memory for a fit to samples of 16 overlapping Gaussians in 8 dimensions, including
+compilation, with one process for each model.
 """
 LOG_SCALE = ("time of a fit", "seconds")
 ALONE = True

@@ -13,11 +13,11 @@ import numpy as np
 from pinfactory.experiments.experiment import Measure, Presets, Results
 from pinfactory.rl import envs
 
-TITLE = "Environment steps per second"
+TITLE = "Environment steps per second compared with Gymnasium"
 ABOUT = """
-Random actions, resets included: ours compiled into one scan over time, Gymnasium's in a
-`SyncVectorEnv` of as many copies, in turns on one core, in processor time without compilation. Two
-of our environments have no counterpart there.
+Random actions, including resets. Our environments are compiled into one loop over time. Gymnasium's
+run in a `SyncVectorEnv` with the same number of copies. Both alternate on one core; times are
+processor time without compilation. Two of our environments have no counterpart in Gymnasium.
 """
 LOG_SCALE = ("steps per second", "times faster than Gymnasium")
 REQUIRES = ("gymnasium", "mujoco")

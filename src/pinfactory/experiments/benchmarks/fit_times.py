@@ -15,13 +15,13 @@ from pinfactory.experiments.experiment import Measure, Presets, Results
 
 from ._processes import in_new_process, run_as_user
 
-TITLE = "Time of a fit, and of a first answer"
+TITLE = "Time of a fit, and of the first prediction of a process"
 ABOUT = """
-Processor time on one core. Tables are drawn at random: normal columns, three of which decide by
-their signs which of four lines a target follows, and noise. Every fit has a process of its own; the
-first one compiles and is measured apart, the later ones count. A million rows are seen in three
-passes. A first answer is a new process that imports the library, fits a classifier to the irises at
-default settings and predicts: without a cache of compiled programs, and once more with it.
+Processor time on one core. Tables are drawn at random: normal columns and noise. The signs of three
+columns decide which of four lines a target follows. Every fit has its own process; the first one
+compiles and is measured separately. A million rows are read in three passes. For the first
+prediction a new process imports the library, fits a classifier with default settings to the irises
+and predicts, without a cache of compiled programs (cold) and with it (warm).
 """
 DRAWN = ("fit", "first answer", "compilation")
 ALONE = True

@@ -17,9 +17,9 @@ from ._processes import in_new_process
 TITLE = "Large tables and many experts"
 ABOUT = """
 A fit makes one pass over a table of 20 columns in batches of 256. Memory is the growth of the peak
-resident set over what was there before the first `fit`, in units of the table (float64); every
-number of rows has a process of its own. Time is processor time of the fits after the first, which
-compiles. What a prediction by the most responsible expert costs stands beside the selector alone.
+resident set since before the first `fit`, in units of the table (float64); every number of rows has
+its own process. Time is processor time of the fits after the first, which compiles. The cost of a
+prediction by the most responsible expert is compared with that of the selector alone.
 """
 ALONE = True
 

@@ -15,12 +15,12 @@ from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.meta import MetaSpecialistRegressor
 from pinfactory.meta.tasks import Sinusoids
 
-TITLE = "Meta-training beside a PyTorch loop"
+TITLE = "Meta-training compared with a PyTorch loop"
 ABOUT = """
-MAML with second derivatives and one inner step on 10-shot sine curves, 64 tasks in a step of Adam,
-on the same networks: one hidden layer of 40 units, and two as published. The loop goes through the
-tasks one by one, as the published code of MAML in PyTorch does. Processor time on one core, both
-in turns in one run, without compilation.
+MAML with second derivatives and one inner step on 10-shot sine curves, with 64 tasks in each step
+of Adam, on the same networks: one hidden layer of 40 units, and two as published. The PyTorch loop
+computes the tasks one by one, as the published PyTorch code of MAML does. Times are processor time
+on one core without compilation; both alternate in one run.
 """
 LOG_SCALE = ("tasks per second",)
 REQUIRES = ("torch",)

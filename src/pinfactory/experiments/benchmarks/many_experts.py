@@ -24,12 +24,12 @@ from ._steps import Steps
 
 TITLE = "Many experts"
 ABOUT = """
-Gaussian experts over 20 features with a linear selector: linear ones, and perceptrons of 32 units.
-Training is a step of 256 rows, with all experts or with the two most probable ones (`top_k=2`).
-Prediction is `predict` of 1,024 rows by all, by two, and by the best alone (`routing="best"`), this
-also with the default selector: a balanced tree whose gates have log-odds of deviation 6, as they
-have when a committee begins as a tree.
-Processor time on one core without compilation, all in turns; numbers are medians over turns.
+Gaussian experts over 20 features with a linear selector: linear experts, and perceptrons of 32
+units. Training is a step of 256 rows, with all experts or with the two most probable ones
+(`top_k=2`). Prediction is `predict` of 1,024 rows by all experts, by two, and by the best one
+(`routing="best"`). The best one is also found with the default selector, a balanced tree whose
+gates have log-odds with a standard deviation of 6, like a committee that starts as a tree. Times
+are processor time on one core without compilation, alternating, as medians over turns.
 """
 ALONE = True
 

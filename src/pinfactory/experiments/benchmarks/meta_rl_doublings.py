@@ -17,10 +17,10 @@ from pinfactory.rl.meta import (
 
 TITLE = "More experts for the double pendulums"
 ABOUT = """
-Agents with 1, 2, 4 and 8 experts learn from the double pendulums of the paper (T) for equally many
-environment steps. At the default settings experts are split after `0.8` of the training; with
-`growth_fraction=1/3` they have more time after it. All are judged by the same new tasks of T and of
-T′, without any step there. The rise over a doubling is between agents of the same seed.
+Agents with 1, 2, 4 and 8 experts learn from the paper's double pendulums (T) for the same number of
+environment steps. With the default settings experts are split after `0.8` of the training; with
+`growth_fraction=1/3` they have more time after the split. All are tested on the same new tasks of T
+and of T′, without training there. The gain from a doubling is between agents of the same seed.
 """
 REQUIRES = ("gymnasium",)
 

@@ -23,13 +23,13 @@ from pinfactory.rl.meta import (
 
 TITLE = "Choices in meta-reinforcement learning"
 ABOUT = """
-Agents of two experts (four and more where they have children) on the double pendulums of the paper,
-each with one setting changed: how the first two steps are spent, the selector's recurrent cell, the
-learning rates of the paper's appendix, larger answers of new experts. Returns in tasks of T, which
-they learn from, and of T′, and what the choice of an expert tells of the motor's sign. Other
-families: pendulums and cart-poles whose motor is inverted in half of the tasks, one expert and two.
-What is possible: a linear-quadratic regulator that knows each body, with the best of four weights
-of the control, after a probe of so many steps.
+Agents with two experts (four and more where experts are split) on the paper's double pendulums,
+each with one setting changed: the actions of the first two steps, the recurrent cell of the
+selector, the learning rates of the paper's appendix, or larger actions of new experts. Numbers are
+returns in tasks of T, from which agents learn, and of T′, and the information of the chosen expert
+about the sign of the motor. Other families are pendulums and cart-poles, half of them with an
+inverted motor, with one and two experts. As an upper limit, a linear-quadratic regulator knows each
+body; it has the best of four weights of the control and acts after a probe of 0 to 5 steps.
 """
 REQUIRES = ("gymnasium",)
 

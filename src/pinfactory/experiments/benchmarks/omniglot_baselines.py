@@ -13,12 +13,12 @@ from pinfactory.experiments.figures.omniglot_table import (
 )
 from pinfactory.experiments.figures.omniglot_table import lacks as lacks
 
-TITLE = "Omniglot for other methods"
+TITLE = "Omniglot with other methods"
 ABOUT = """
-The same tasks of one shot as in the figure `omniglot_table`, learned by all baselines with one
-convolutional block of 32 filters, and by MAML, Matching Networks and Prototypical Networks with
-four strided ones, as their authors have them. Methods that adapt a whole network by gradient steps,
-or have four blocks, take many times as long as those of the figure.
+The one-shot tasks of the figure `omniglot_table`, learned by all baselines with one convolutional
+block of 32 filters, and by MAML, Matching Networks and Prototypical Networks with four strided
+blocks, as published. Methods that adapt a whole network by gradient steps, or have four blocks,
+take many times as long as those of the figure.
 """
 
 

@@ -16,12 +16,12 @@ from pinfactory.experiments.figures.omniglot_table import lacks as lacks
 from pinfactory.meta import MetaSpecialistClassifier, TaskInput, TaskSource
 from pinfactory.meta.tasks import Omniglot
 
-TITLE = "Choices made on validation characters"
+TITLE = "Settings chosen on validation characters"
 ABOUT = """
-Binary tasks of one shot about characters that neither training nor tests have. Rates: others'
-methods with several inner rates, or learning rates where they have no inner loop; the best is used
-in the table. Who answers: a committee's accuracy if the responsible experts answer after ten
-gradient steps, as they do, less that of other answers.
+Binary one-shot tasks with characters that occur neither in training nor in tests. Learning rates:
+other methods with several inner rates, or with several learning rates if they have no inner loop.
+The best is used in the table. Answers: the accuracy of a committee if the responsible experts
+answer after ten gradient steps, as by default, minus that of other ways to answer.
 """
 
 RATES = {

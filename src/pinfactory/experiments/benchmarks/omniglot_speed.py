@@ -21,10 +21,10 @@ from pinfactory.vision import Convolution
 
 TITLE = "Speed of few-shot learning from images"
 ABOUT = """
-Gradients of a convolution of 640 images with 32 filters and stride 2: JAX's own operation, and the
-product of patches that the library uses, with one set of filters and with one for each of 16
-tasks. Training tasks per second of committees and of MAML with the same block and five inner
-steps, without compilation. One core, in turns.
+Gradients of a convolution of 640 images with 32 filters and stride 2: JAX's own operation compared
+with the product of patches that the library uses, with one set of filters and with one for each of
+16 tasks. Training tasks per second of committees and of MAML with the same block and five inner
+steps, without compilation. All on one core, alternating.
 """
 LOG_SCALE = ("tasks per second",)
 ALONE = True

@@ -12,10 +12,10 @@ from pinfactory.meta.tasks import Omniglot
 
 TITLE = "Omniglot with 5 and 20 classes"
 ABOUT = """
-Prototypical networks (trained on 60 classes, one shot) and MAML (trained on 5 or 20, one inner
-step, as published) with four strided convolutional blocks, on 1,000 tasks of the split that is
-common in publications. Shows that our networks and baselines reach the level that others report
-for them, given the time; the paper's own tasks have two classes.
+Prototypical Networks (trained on 60 classes, one shot) and MAML (trained on 5 or 20 classes, one
+inner step, as published) with four strided convolutional blocks, on 1,000 tasks of the split that
+publications use. This compares our networks and baselines with published numbers. The paper's own
+tasks have two classes.
 """
 
 

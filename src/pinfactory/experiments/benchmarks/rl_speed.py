@@ -14,13 +14,14 @@ from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.figures.rl_balance import LEARNING, SOLVED
 from pinfactory.rl import SpecialistAgent
 
-TITLE = "Training agents beside Stable-Baselines3"
+TITLE = "Training agents compared with Stable-Baselines3"
 ABOUT = """
-The balancing of a double pendulum (`InvertedDoublePendulum-v5`) on one core, in processor time.
-Speed: five experts and SB3's PPO, both with default settings, in turns, without compilation. The
-race: five linear experts with the settings of the figure, and TRPO of sb3-contrib with its default
-settings, learn until a look at many episodes shows a return of 9,340, and are judged by as many
-others; compilation counts, the looks do not. At last the agent plays the same starts in MuJoCo.
+Balancing a double pendulum (`InvertedDoublePendulum-v5`) on one core, in processor time. Speed:
+five experts and SB3's PPO, both with default settings, alternating, without compilation. Time to
+balance: five linear experts with the settings of the figure, and TRPO of sb3-contrib with its
+default settings, learn until an evaluation over many episodes shows a return of 9,340. They are
+then tested on as many other episodes. Compilation counts, evaluations do not. Finally the agent
+plays the same episodes in MuJoCo.
 """
 LOG_SCALE = ("steps per second",)
 REQUIRES = ("gymnasium", "mujoco", "stable_baselines3", "sb3_contrib")

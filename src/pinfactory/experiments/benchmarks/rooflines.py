@@ -27,17 +27,17 @@ from pinfactory.vision import OneBlock
 from ._kernels import KINDS, count_costs, count_once, shares, trace_kernels
 from ._steps import Steps
 
-TITLE = "Inner loops beside what one core can do"
+TITLE = "Inner loops compared with the limits of one core"
 ABOUT = """
-Operations, transcendental functions and bytes of one step are XLA's own counts for the step
-compiled by itself, and for loops inside of it as often as they run; time is that of a step in the
-library's loop, in processor time on one core. The core's limits are measured in the same run: a
-product of 1,024 × 1,024 matrices in single precision, exponentials, logarithms and sines of an
-array in the cache, and sums of two arrays in the cache (16 kB each) and in memory (64 MB each). The
-least time of a step is what its operations and functions take one after the other, or its bytes,
-whichever is longer; bytes of steps that touch less than 1 MB count at the rate of the cache. XLA's
-trace tells how many kernels a step calls, and how much of their time goes into products of matrices
-and convolutions, and into copies.
+Operations, transcendental functions and bytes of one step are XLA's own counts for the compiled
+step; loops inside count as often as they run. Time is processor time of a step in the library's
+loop, on one core. The limits of the core are measured in the same run: a product of 1,024 × 1,024
+matrices in single precision; exponentials, logarithms and sines of an array in the cache; and sums
+of two arrays in the cache (16 kB each) and in memory (64 MB each). The least time of a step is the
+time of its operations and functions one after the other, or the time of its bytes, whichever is
+longer. Bytes of steps that touch less than 1 MB count at the rate of the cache. XLA's trace shows
+how many kernels a step calls, and the share of their time in products of matrices and convolutions,
+and in copies.
 """
 ALONE = True
 

@@ -10,12 +10,12 @@ from pinfactory.experiments.style import counted
 from pinfactory.meta import MetaSpecialistRegressor
 from pinfactory.meta.tasks import Sinusoids
 
-TITLE = "Sine curves beside MAML"
+TITLE = "Sine curves compared with MAML"
 ABOUT = """
-All see the same number of training tasks (64 in each step), and are judged by the mean squared
-error on the same 4,000 new curves after ten gradient steps, or by their own rule. MAML has one
-inner step of a fixed size, the best of three on a seed of its own; so has "one step" of one expert
-with learned sizes, the fairest form of it.
+All learners see the same number of training tasks (64 in each step). They are tested by the mean
+squared error on the same 4,000 new curves after ten gradient steps, or after their own way of
+adapting. MAML has one inner step of a fixed size, the best of three on a separate seed. So has "one
+step", one expert with learned step sizes, which is closest to MAML.
 """
 LOG_SCALE = ("mean squared error",)
 

@@ -20,13 +20,14 @@ from ._processes import in_new_process, inherited
 
 TITLE = "Sweeps on one worker and on two"
 ABOUT = """
-Wall-clock time, with the start of the processes, and from when every worker has trained once.
-Committees: 4 linear experts and a network of two layers as selector on 1,024 circles, as in the
-paper, over β₁ and seeds. Agents: PPO on the double pendulum, one for each seed. Compiled programs
-are on disk before, as they are from a user's second sweep on; of committees also without any.
-`train_agents`: half as many agents on two workers, beside one after the other in a process that has
-imported all it needs. Cost of a task: the time between two points of a sweep whose function does
-nothing, with their files in the store; on a local process and on a Dask cluster of one worker.
+Wall-clock time, with the start of the processes, and from the moment when every worker has trained
+once. Committees: 4 linear experts and a network of two layers as selector on 1,024 circles, as in
+the paper, over β₁ and seeds. Agents: PPO on the double pendulum, one for each seed. Compiled
+programs are already on disk, as from a user's second sweep on; for committees the case without them
+is measured, too. `train_agents`: half as many agents on two workers, compared with training one
+after the other in a process that has imported everything. Cost of a task: the time between two
+points of a sweep whose function does nothing, with their files in the store, on a local process and
+on a Dask cluster of one worker.
 """
 REQUIRES = ("distributed",)
 ALONE = True

@@ -15,10 +15,10 @@ from pinfactory.rl import envs
 
 TITLE = "Controls of the swing-ups"
 ABOUT = """
-Pole on a cart: the best return of one clipped linear controller that a direct search finds (the
-cross-entropy method, 30 generations of 256), which tells whether learning or what can be
-represented is at fault where one expert fails. Double pendulum: the same agents as in the figure,
-but all their episodes start hanging, instead of backward from upright.
+Pole on a cart: the best return of one clipped linear controller that a direct search finds
+(cross-entropy method, 30 generations of 256). It shows whether learning or the controller is the
+limit where one expert fails. Double pendulum: the same agents as in the figure, but all their
+episodes start hanging, instead of backward from upright.
 """
 REQUIRES = ("gymnasium",)
 

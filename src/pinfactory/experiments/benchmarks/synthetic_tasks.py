@@ -10,10 +10,10 @@ from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.style import counted
 from pinfactory.experiments.synthetic_data import COMMITTEE, TASKS, classification
 
-TITLE = "The paper's tasks with a network that selects"
+TITLE = "The paper's tasks with a network as selector"
 ABOUT = """
-Half moons, circles and blobs by the paper's protocol: 1,024 samples, 20 % of them held out; data,
-split and committee all follow the seed. Experts are linear and the selector is a network, as in
+Half moons, circles and blobs by the paper's protocol: 1,024 samples, 20 % of them held out. Data,
+split and committee depend on the seed. Experts are linear and the selector is a network, as in
 Section 4.1. The best of five random starts on held-out rows is kept, J is maximised at β₁ = 5, and
 training ends when held-out rows no longer improve.
 """

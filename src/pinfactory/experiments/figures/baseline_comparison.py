@@ -24,17 +24,16 @@ from pinfactory.paper import classifier as paper_classifier
 
 from ._pictures import draw_probability, draw_samples
 
-TITLE = "Circles: linear experts beside trees, forests and boosting"
+TITLE = "Circles: linear experts compared with trees, forests and boosting"
 PLACE = "Section 4.1, Figure 3"
 ABOUT = """
-The same two rings for decision trees of depth 1, 2 and 4, random forests and AdaBoost with 1, 2
-and 4 trees of depth 2 (scikit-learn's own, at their defaults), and our committees with 1, 2 and 4
-linear experts. The paper shows the partitions and no numbers. Trees cut along the axes, so that a
-round boundary costs them many leaves; the committee draws it with few lines, laid by the selector.
-A fair reader keeps in mind that the selector, two layers of ten units, is itself a network that
-could learn the circles, and that deeper trees or larger forests would learn them too; the figure
-of the classification tasks has one such network among its controls. The paper's method to the
-letter (`--method both`) stands in a column of its own.
+Decision trees of depth 1, 2 and 4, random forests and AdaBoost with 1, 2 and 4 trees of depth 2
+(scikit-learn's, with default settings), and our committees with 1, 2 and 4 linear experts learn the
+two rings. The paper shows the partitions and no numbers. Trees cut along the axes, so a round
+boundary needs many leaves. A committee needs a few lines, which the selector arranges. The
+selector, two layers of ten units, is itself a network that could learn the circles, and deeper
+trees or larger forests would learn them too; the figure of the classification tasks has such a
+network among its controls. With `--method both` the paper's method has its own column.
 """
 
 

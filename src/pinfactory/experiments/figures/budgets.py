@@ -21,16 +21,16 @@ from ._replicas import LITERAL_TRAINING, Plan, train_committees
 TITLE = "Budgets in bits, schedules and the confidence penalty"
 PLACE = "Section 7.2, variants"
 ABOUT = """
-How is β to be chosen? The paper discusses it and leaves it open: a schedule, a penalty on
-confidence (uniform priors instead of learned ones), or a limit on the information itself, for
-which β would have to be found. Here are all of them on the circles with four experts; only what
-the selector may spend differs. A budget in bits is met during training, by dual ascent on log β₁,
-so that accuracy can be read off as a function of bits. With a price that stretch hardly exists:
-the last bit that the selector can use here costs as much as the first, so that a committee spends
-next to nothing below that price and nearly all it can use above it. The budgets find this price by
-themselves, β₁ ≈ 1. The task has no use for more than about one and a half bits, and a budget is a
-limit, not an order. With `--method both` the first three are also trained as the paper trains; it
-has no budgets, and says that cooling β brought it nothing.
+The paper discusses how to choose β and leaves it open: a schedule, a penalty on confidence (uniform
+priors instead of learned ones), or a limit on the information itself, for which β would have to be
+found. This figure compares all of them on the circles with four experts; only the limit of the
+selector differs. A budget in bits is met during training, by dual ascent on log β₁, so accuracy can
+be read as a function of bits. With a price this range is hardly reached: the last bit that the
+selector can use here costs as much as the first, so a committee uses almost none below that price
+and almost all above it. Budgets find this price, β₁ ≈ 1, by themselves. The task needs no more than
+about one and a half bits, and a budget is only an upper limit. With `--method both` the first three
+are also trained with the paper's method. The paper has no budgets, and says that changing β during
+training brought nothing.
 """
 
 KINDS = {

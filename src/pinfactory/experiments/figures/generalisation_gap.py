@@ -19,6 +19,8 @@ from pinfactory.experiments.style import GREY, PALETTE, new_figure, tidy
 from pinfactory.experiments.synthetic_data import COMMITTEE
 from pinfactory.paper import classifier as paper_classifier
 
+from ._generalisation_bound import bound_of_weights
+
 TITLE = "Information and the generalisation gap"
 PLACE = "Section 2.2"
 ABOUT = """
@@ -27,10 +29,11 @@ PAC-Bayes bound for parameters. Here committees of four linear experts learn a f
 fifth of whose labels are wrong, at many prices of information. The gap is the mean probability of
 the right label on the samples learned from, less that on new ones (with as many wrong labels). If
 the suggestion is right, the gap rises with the bits that selector and experts process. The line is
-the bound's formula with these bits in place of the divergence of parameters. With `--method both`
-the paper's committees (`pinfactory.paper.classifier`) learn the same at the same prices.
+the bound's formula with these bits in place of the divergence of parameters. Beside it stands the
+bound itself: of committees whose weights are drawn from a Gaussian around those that were learned,
+against one around zero. With `--method both` the paper's committees (`pinfactory.paper.classifier`)
+learn the same at the same prices.
 """
-
 
 # Of the stage whose price is not varied.
 PRICES = {"beta_selector": 25.0, "beta_expert": 25.0}
@@ -85,6 +88,7 @@ def _fit(
     settings: Settings, make: Callable[..., SpecialistClassifier], prices: Mapping[str, float]
 ) -> dict[str, Any]:
     found: dict[str, list[float]] = {"bits": [], "gap": [], "formula": []}
+    found |= {"bound": [], "noisy gap": [], "divergence": []}
     new = _draw_data(settings, 10_000, 12345)
     for seed in range(settings.seeds):
         seen = _draw_data(settings, settings.n_samples, seed)
@@ -98,22 +102,33 @@ def _fit(
         found["bits"].append(information.selector + information.experts)
         found["gap"].append(float(right[0] - right[1]))
         found["formula"].append(float(committee_gap(information, settings.n_samples)))
+        scaled = [(committee.scaler_.transform(X), y) for X, y in (seen, new)]
+        for name, value in bound_of_weights(committee.state_.model, *scaled).items():
+            found[name].append(value)
     return found
 
 
 @compare_methods
 def measures(results: Results) -> list[Measure]:
-    """Return the rank correlation of bits and gap for every seed, and how the formula does."""
-    bits, gap, formula = (
+    """Return rank correlations with the gap for every seed, and how formula and bound do."""
+    bits, gap, formula, bound, noisy_gap, divergence = (
         np.asarray([piece[name] for piece in results.values()])
-        for name in ("bits", "gap", "formula")
+        for name in ("bits", "gap", "formula", "bound", "noisy gap", "divergence")
     )
-    ranks = [float(spearmanr(b, g).statistic) for b, g in zip(bits.T, gap.T, strict=True)]
+
+    def ranks(x: np.ndarray, y: np.ndarray) -> list[float]:
+        return [float(spearmanr(*both).statistic) for both in zip(x.T, y.T, strict=True)]
+
     return [
-        Measure.over("rank correlation of bits and gap", ranks),
+        Measure.over("rank correlation of bits and gap", ranks(bits, gap)),
+        Measure.over("rank correlation of the weights' divergence and gap", ranks(divergence, gap)),
         Measure.over("gap, most bits", gap[bits.mean(axis=1).argmax()]),
         Measure.over("gap, fewest bits", gap[bits.mean(axis=1).argmin()]),
         Measure.over("share of gaps below the formula", (gap <= formula).mean(axis=0)),
+        Measure.over("bound of the weights", bound.mean(axis=0)),
+        Measure.over("least bound of the weights", bound.min(axis=0)),
+        Measure.over("gap with noise on the weights", noisy_gap.mean(axis=0)),
+        Measure.over("share of these gaps below their bound", (noisy_gap <= bound).mean(axis=0)),
     ]
 
 

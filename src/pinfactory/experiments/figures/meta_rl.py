@@ -42,7 +42,7 @@ motor, start, reward, and the sign of the motor, which is inverted in half of th
 learn from, T′ (stronger gravity, farther starts) what they are judged by, before and after more
 iterations on tasks of T′. The selector sees two transitions under a small push to and fro and
 chooses an expert for the rest of the episode. Two experts begin and divide until there are enough.
-MAML, ProMP and GrBAL stand beside it, but not in the quick version. MAML and ProMP had as many
+MAML, ProMP and GrBAL stand beside it, the last not in the quick version. MAML and ProMP had as many
 environment steps, GrBAL, whose planning takes long, fewer. Their small square is the return before
 any adaptation, their large one that after one gradient step (GrBAL: adapting at every step). In the
 paper's setting an episode has 1,000 steps and a return of about 9,400 at best. With `--method both`
@@ -89,7 +89,7 @@ class Settings(Presets):
     baselines: tuple[str, ...] = ("MAML", "ProMP", "GrBAL")
     controls: tuple[str, ...] = META_AGENT_CONTROLS
 
-    # Few experts, little training and no baselines.
+    # Few experts, little training and no planning.
     QUICK: ClassVar[Mapping[str, Any]] = {
         "seeds": 1,
         "n_experts": (1, 2, 4),
@@ -97,7 +97,7 @@ class Settings(Presets):
         "updates": 20,
         "n_tasks": 32,
         "max_steps": 500,
-        "baselines": (),
+        "baselines": ("MAML", "ProMP"),
         "controls": ("without prices",),
     }
 

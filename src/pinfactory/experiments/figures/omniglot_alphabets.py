@@ -20,12 +20,12 @@ from ._omniglot import lacks as lacks
 TITLE = "Alphabets and experts"
 PLACE = "Section 7.1, Figure 12"
 ABOUT = """
-After training on binary tasks, drawings of every character are shown to the selector as positives
-of a task. Nobody told it of alphabets; characters of one alphabet go to the same experts as far as
-they look alike. Alphabets are sorted by how certain the selector is of their characters. "Bits
-that an expert tells of the alphabet" is the mutual information between alphabet and expert; the
-same with alphabets shuffled among characters is what chance gives. With `--method both` Algorithm 1
-to the letter stands beside it in the table.
+After training on binary tasks, drawings of every character are given to the selector as positive
+samples of a task. Training uses no alphabets; characters of one alphabet go to the same experts if
+they look alike. Alphabets are sorted by how certain the selector is of their characters. "Bits that
+an expert tells of the alphabet" is the mutual information between alphabet and expert; the same
+with alphabets shuffled among characters shows what is due to chance. With `--method both` the
+paper's Algorithm 1 is also in the table.
 """
 # Characters shown of each of the most certain and uncertain alphabets.
 N_ALPHABETS, N_CHARACTERS = 3, 5

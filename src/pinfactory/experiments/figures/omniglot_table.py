@@ -59,6 +59,11 @@ FOUR_BLOCKS: dict[str, Callable[..., Any]] = {
     "Matching Nets, four blocks": partial(MatchingNetworks, 4, strided=True),
     "ProtoNets, four blocks": partial(PrototypicalNetworks, 4, strided=True),
 }
+# Those of them that the appendix describes.
+PAPER_METHODS: dict[str, Callable[..., Any]] = {
+    "MAML": paper.maml,
+    "Matching Nets": paper.matching_networks,
+}
 CONTROLS = ("untrained", "k-means")
 # Gradient steps in a new task.
 N_STEPS = 10
@@ -134,7 +139,9 @@ def _ours(settings: Settings) -> dict[str, Callable[..., Any]]:
 
 
 def _literal(settings: Settings) -> dict[str, Callable[..., Any]]:
-    return {counted(n, "expert"): partial(paper.few_shot, n) for n in settings.n_experts}
+    learners: dict[str, Callable[..., Any]]
+    learners = {counted(n, "expert"): partial(paper.few_shot, n) for n in settings.n_experts}
+    return learners | {n: make for n, make in PAPER_METHODS.items() if n in settings.baselines}
 
 
 def _committee_of(n_experts: int, **settings: Any) -> Callable[..., MetaSpecialistClassifier]:

@@ -20,15 +20,14 @@ from pinfactory.core.exact import solve
 from pinfactory.experiments.experiment import Measure, Presets, Results, without
 from pinfactory.experiments.style import GREY, PALETTE, counted, headline, new_figure, tidy
 
-TITLE = "What information buys: the exact solution for a known table"
+TITLE = "Utility against information: the exact solution for a known table"
 PLACE = "Section 2.1, equation 3"
 ABOUT = """
-The coupled equations of selector and experts, solved to a fixed point for a world of sixteen
-states in four groups. The exact answer is worth 1, another answer of the same group ½, all else
-nothing. The paper has no such figure; it is the yardstick for the learned ones. It shows two
-things. Counted in all, I(X;M) + I(X;Y|M), dividing labour saves no bits: one expert is already as
-good as anything can be. But each of several specialists has to process fewer bits for the same
-utility.
+The coupled equations of selector and experts, solved to a fixed point for sixteen states in four
+groups. The exact answer has utility 1, another answer of the same group ½, all others 0. The paper
+has no such figure. It shows the best that learned experts can reach, and two facts. In total,
+I(X;M) + I(X;Y|M), dividing labour saves no bits: one expert reaches the best utility for these
+bits. But each of several experts has to process fewer bits for the same utility.
 """
 
 _LIMITS = (0.01, 1.0, 2.0)

@@ -25,21 +25,21 @@ from ._replicas import LITERAL_TRAINING, Plan, train_committees
 TITLE = "The rate–utility plane"
 PLACE = "Section 4.1, Figure 4"
 ABOUT = """
-How accuracy on the circles depends on the bits of the selector, I(X;M), and of the experts,
-I(X;Y|M), and on those of the whole system, I(X;Y): the paper's grid of β₁ × β₂ × number of
-experts, and with it a grid of budgets in bits. The paper notes that some points are "almost
-impossible to reach". We find why: with cross-entropy as utility and experts that are constants,
-the selector's best answer to a price jumps at β₁ = 1 from no information to all it can use, so
-that prices crowd at the ends. Budgets reach the stretch between, and find β₁ ≈ 1 by themselves.
+How accuracy on the circles depends on the bits of the selector, I(X;M), of the experts, I(X;Y|M),
+and of the whole system, I(X;Y): the paper's grid of β₁ × β₂ × number of experts, and a grid of
+budgets in bits. The paper notes that some points are "almost impossible to reach". The reason: with
+cross-entropy as utility and constant experts, the selector's best answer to a price jumps at β₁ = 1
+from no information to all that it can use. Prices therefore lead to the ends. Budgets reach the
+points in between and find β₁ ≈ 1 by themselves.
 
-Nothing can beat the exact frontier, the rate–distortion function of the labels; it holds for
-answers that are drawn from p(y|x), as the paper's system draws them. The most probable answer is
-right far more often and is not bounded by bits in this way: committees that lean only slightly to
-the right side are already right nearly always. So the threshold below which the paper finds
-accuracy "random at best" is, for the best guess, very low.
+The exact frontier, the rate–distortion function of the labels, is an upper limit for answers that
+are drawn from p(y|x), as the paper's system draws them. The most probable answer is right more
+often and is not bounded by bits in this way: committees that prefer the right answer only slightly
+are already right nearly always. So the threshold below which the paper finds accuracy "random at
+best" is very low for the most probable answer.
 
-With `--method both` the grid of prices is also trained as the paper trains: one sampled expert for
-each input, Adam 3e-4, 10,000 steps, inputs as they are.
+With `--method both` the grid of prices is also trained with the paper's method: one sampled expert
+for each input, Adam 3e-4, 10,000 steps, inputs as they are.
 """
 
 

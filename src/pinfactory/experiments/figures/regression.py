@@ -29,15 +29,14 @@ TITLE = "Local linear regression"
 PLACE = "Section 4.1, regression"
 ABOUT = """
 The paper names local linear regression as an application and has no figure of it. Here 1, 2, 4 and
-8 linear experts share the curve y = 2 sin(x) + x/2 with noise of deviation 0.25. Every expert
-answers with a Gaussian around its line, drawn in its colour where it is responsible; the committee
-mixes them into a full predictive density, whose mean and band of two deviations are drawn. The
-best that any model can do is R² = 1 − noise variance / variance of y, and the band should hold 95
-% of held-out samples. Two lines cannot follow the curve, four can, and of eight the selector keeps
-about four. Controls show what else could explain the gain: committees at the library's defaults
-with constant experts, a linear selector or a network as selector, mixtures without prices, and one
-dense network. With `--method both` the full preset also has the paper's method after ten times its
-steps.
+8 linear experts share the curve y = 2 sin(x) + x/2 with noise of standard deviation 0.25. Every
+expert answers with a Gaussian around its line, drawn in its colour where it is responsible. The
+committee mixes them into a predictive density; its mean and a band of two standard deviations are
+drawn. The best possible R² is 1 − noise variance / variance of y, and the band should contain 95 %
+of held-out samples. Two lines cannot follow the curve, four can, and of eight the selector uses
+about four. Controls are committees with default settings and constant experts, a linear selector or
+a network as selector, mixtures without prices, and one dense network. With `--method both` the full
+preset also has the paper's method after ten times its steps.
 """
 
 _REACH = 4.5

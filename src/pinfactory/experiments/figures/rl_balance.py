@@ -28,14 +28,14 @@ from ._rl_trpo import train_trpo
 TITLE = "Balancing a double pendulum with linear experts"
 PLACE = "Section 4.3, Figure 6"
 ABOUT = """
-The cart with a double pendulum (`InvertedDoublePendulum-v5`), with the paper's β₁ = 25 and
-β₂ = 2.5. As in the paper, a committee of linear experts balances it; on the way the experts'
-information falls and the selector's rises, towards log 3 but usually short of it, with one to four
-experts in use at the end. Otherwise than in the paper, one linear expert does it too: the
-environment only balances, for which one linear controller suffices (a linear-quadratic regulator
-scores the maximum). What a committee is good for shows in the swing-ups. β is meant in
-units of the return's deviation, not of the raw reward. With `--method both` the paper's agent
-(`pinfactory.paper.agent`, as many steps) stands beside it.
+A cart with a double pendulum (`InvertedDoublePendulum-v5`), with the paper's β₁ = 25 and β₂ = 2.5.
+As in the paper, a committee of linear experts balances it. During training the experts' information
+falls and the selector's rises, towards log 3 but usually below it, with one to four experts in use
+at the end. Unlike in the paper, one linear expert balances it as well: the environment only
+requires balancing, for which one linear controller is enough (a linear-quadratic regulator reaches
+the maximum). The swing-ups need several. β is in units of the standard deviation of the return, not
+of the raw reward. With `--method both` the paper's agent (`pinfactory.paper.agent`, as many steps)
+is included.
 """
 
 SOLVED = 9300.0

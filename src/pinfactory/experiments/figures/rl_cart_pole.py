@@ -27,15 +27,15 @@ TITLE = "Who balances the pole on the cart"
 PLACE = "Section 4.3, Figure 7"
 ABOUT = """
 A selector and two linear experts learn `CartPole-v1`. The matrix shows every pair of the four state
-variables, with a dot for each state of the last update in the colour of the expert that is
-responsible; histograms of ten bins are on the diagonal. With `--method both` the paper's agent
-(`pinfactory.paper.agent`, its own β, as many steps) stands beside it in the table, in the full
-preset also after ten times as many. The paper reports that one expert takes the states around zero
-and the other the states near the boundary. What is found here is another division: the two experts
-push to either side, and the selector alternates between them along a line in angle and angular
-velocity. A single linear expert balances the pole as well, so nothing forces a division by
-difficulty. The same agents also learn with a cooled β (Section 7.2): both β begin at a tenth and
-have their value after half of the training.
+variables, with a dot for each state of the last update in the colour of the responsible expert;
+histograms of ten bins are on the diagonal. With `--method both` the paper's agent
+(`pinfactory.paper.agent`, its own β, as many steps) is in the table, in the full preset also after
+ten times as many steps. The paper reports that one expert takes the states around zero and the
+other the states near the boundary. We find another division: the two experts push to opposite
+sides, and the selector alternates between them along a line in angle and angular velocity. A single
+linear expert balances the pole as well, so nothing forces a division by difficulty. The same agents
+also learn with a schedule for β (Section 7.2): both β start at a tenth and reach their value after
+half of the training.
 """
 
 NAMES = ("position", "velocity", "angle", "angular velocity")

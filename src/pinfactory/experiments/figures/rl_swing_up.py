@@ -29,21 +29,20 @@ __all__ += ["measures", "pieces"]
 TITLE = "Swinging up with linear experts"
 PLACE = "Section 4.3"
 ABOUT = """
-The paper's text describes a swing-up, its environment only balances. These are real swing-ups: the
+The paper's text describes a swing-up, but its environment only balances. These are swing-ups: the
 pendulum (`Pendulum-v1`), the pole on a cart, and the double pendulum on a cart, learned by one
 linear expert, by committees of linear experts, and by one network. "Grown" committees begin with
-two experts, which are split while they learn. One linear controller cannot
-swing the pendulum up and hold it, a committee of two can. On the cart the committee's gain may be
-in learning as much as in what can be represented, though a direct search for a single clipped
-linear controller finds none that solves it either. The double pendulum is learned backward:
-episodes start around upright first, then ever farther away, and at last hanging; the curves are
-always of episodes that start hanging. On the right is who acts where: each dot is a state in the
-colour of the responsible expert, and the bars tell how much each expert acts, with the pole up and
-on the way there. For the pendulum and the pole on a cart that is drawn for experts who act for five
-steps once they are chosen: a selector that chooses anew at every step makes experts that push to
-either side, and does the rest by alternating between them. With `--method both` the paper's agent
-to the letter learns the same tasks from as many steps; its episodes always start hanging. Controls
-show what else could explain the return of the largest committee: experts whose action is constant,
+two experts, which are split during training. One linear controller cannot swing the pendulum up and
+hold it, a committee of two can. On the cart the committee may gain because it learns more easily or
+because it can represent more; a direct search for a single clipped linear controller finds none
+that solves the task. The double pendulum is learned backward: episodes start near upright first,
+then further and further away, and finally hanging. The curves always show episodes that start
+hanging. The right side shows who acts where: each dot is a state in the colour of the responsible
+expert, and the bars show how much each expert acts, with the pole up and on the way there. For the
+pendulum and the pole on a cart these experts act for five steps once they are chosen. A selector
+that chooses in every step leads to experts that push to either side, and steers by alternating
+between them. With `--method both` the paper's agent learns the same tasks with as many steps; its
+episodes always start hanging. Controls for the largest committee are experts with constant actions,
 a linear selector, a committee without prices (β → ∞), and one dense network with as many parameters
 as selector and experts together.
 """

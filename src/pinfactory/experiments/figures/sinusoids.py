@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
-import jax
 import numpy as np
 
 from pinfactory.experiments.controls import split_controls
@@ -19,6 +18,7 @@ from pinfactory.meta.evaluation import Routing
 from pinfactory.meta.tasks import Sinusoids
 from pinfactory.paper import sinusoids as paper_sinusoids
 
+from ._sinusoid_division import divide, fit_to_bits, told_by_choice
 from ._sinusoid_pictures import MAML, RULES, draw, pieces_of
 
 TITLE = "Sine curves from a few points"
@@ -70,17 +70,17 @@ class Settings(Presets):
     rate_bits: tuple[float, ...] = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0)
     resolution: int = 60
 
-    # Few points, little training and no MAML.
+    # One point or ten, little training and no MAML.
     QUICK: ClassVar[Mapping[str, Any]] = {
         "seeds": 2,
         "n_experts": (1, 2, 4),
-        "shots": (10,),
+        "shots": (1, 10),
         "rules": ("none", "last_layer"),
         "maml": (),
         "controls": ("k-means selector", "grown from two experts"),
         "steps": 600,
         "n_tasks": 1000,
-        "rate_bits": (0.5, 1.0, 2.0),
+        "rate_bits": (0.25, 0.5, 1.0, 1.5),
         "resolution": 40,
     }
 
@@ -182,7 +182,9 @@ def _trained(
 ) -> tuple[dict[str, list[float]], MetaSpecialistRegressor]:
     """Return bits and errors after some inner steps for every seed, and the first learner."""
     models = [make(random_state=seed).fit(tasks) for seed in range(settings.seeds)]
+    told = [told_by_choice(divide(model, tasks, settings.resolution)) for model in models]
     found = {"bits": [model.information_.selector for model in models]}
+    found |= {f"I({name}; M)": [one[name] for one in told] for name in told[0]}
     for name, inner in steps.items():
         found[name] = [
             model.evaluate(tasks, settings.n_tasks, inner_steps=inner, routing=routing).mean
@@ -195,29 +197,14 @@ def _shown(
     settings: Settings, model: MetaSpecialistRegressor, rule: str, shots: int, after: int | None
 ) -> dict[str, Any]:
     """Return what a learner is, how it divides the curves, and what it makes of two of them."""
+    division = divide(model, Sinusoids(shots=shots), settings.resolution)
+    division["responsibilities"] = division["responsibilities"].round(3)
     return {
         "rule": rule,
         "n_experts": model.n_experts,
         "shots": shots,
-        "partition": _partition(settings, model, Sinusoids(shots=shots)),
+        "partition": {name: values.tolist() for name, values in division.items()},
         "curves": _curves(model, shots, after),
-    }
-
-
-def _partition(
-    settings: Settings, model: MetaSpecialistRegressor, tasks: Sinusoids
-) -> dict[str, Any]:
-    """Return p(m|support) over the plane of phase and amplitude, each point seen anew."""
-    phase = np.linspace(*tasks.phase, settings.resolution, dtype=np.float32)
-    amplitude = np.linspace(*tasks.amplitude, settings.resolution, dtype=np.float32)
-    drawn = tasks.draw(np.random.default_rng(0), settings.resolution**2)
-    a, b = (grid.ravel() for grid in np.meshgrid(amplitude, phase, indexing="ij"))
-    episodes = jax.vmap(tasks.build)(jax.device_put(drawn._replace(amplitude=a, phase=b)))
-    shares = model.responsibilities(*episodes.support)
-    return {
-        "phase": phase.tolist(),
-        "amplitude": amplitude.tolist(),
-        "responsibilities": shares.round(3).tolist(),
     }
 
 
@@ -278,10 +265,27 @@ def measures(results: Results) -> list[Measure]:
                 )
             )
             rows.append(_measure(f"I(M;X) in bits, {RULES[rule]}, K = {shots}", line[-1]["bits"]))
+            rows += [
+                Measure.over(f"{about} in bits, {RULES[rule]}, K = {shots}", line[-1][about])
+                for about in line[-1]
+                if about.endswith("; M)")
+            ]
+    rows += _law_of_bits([piece for piece in results.values() if "budget" in piece])
     for piece in controls.values():
         name = f"MSE, {RULES[piece['rule']]}, K = {piece['shots']}, control: {piece['control']}"
         rows.append(_measure(name, piece["error"]))
     return rows
+
+
+def _law_of_bits(budgets: Sequence[Mapping[str, Any]]) -> list[Measure]:
+    """Return how well the error follows the bits, and their logarithm, for every seed."""
+    if len(budgets) < 3:
+        return []
+    of_seeds = zip(*(zip(p["bits"], p["error"], strict=True) for p in budgets), strict=True)
+    fits = [fit_to_bits(*np.transpose(pairs)) for pairs in of_seeds]
+    return [
+        Measure.over(f"R² of the error over {name}", [f[name] for f in fits]) for name in fits[0]
+    ]
 
 
 def _measure(name: str, values: Sequence[float], target: float | None = None) -> Measure:

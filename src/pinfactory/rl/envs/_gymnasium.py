@@ -84,6 +84,7 @@ class GymnasiumEnv(gymnasium.Env[np.ndarray, Any]):
         return np.array(observation, np.float32), {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Return observation, reward, `terminated`, `truncated` and an empty dictionary."""
         if self._state is None:
             raise gymnasium.error.ResetNeeded("reset must be called before step.")
         action = np.asarray(action, self.action_space.dtype)
@@ -106,6 +107,7 @@ class GymnasiumEnv(gymnasium.Env[np.ndarray, Any]):
         )
 
     def render(self) -> np.ndarray | None:
+        """Return a picture of the current state if `render_mode` is "rgb_array"."""
         if self.render_mode is None:
             gymnasium.logger.warn("render needs render_mode='rgb_array' when the env is made.")
             return None

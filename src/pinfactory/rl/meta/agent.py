@@ -87,8 +87,11 @@ class MetaSpecialistAgent(HierarchicalAgent):
         β₁ and β₂ are prices in units of the raw reward, information is charged as log-ratios of
         what was sampled, experts follow the policy gradient with one-step advantages and the
         selector that of the whole free energy less its critic's value, both from the tasks of an
-        iteration alone; learning rates stay constant, and nothing is normalised or clipped.
+        iteration alone; learning rates stay constant, nothing is normalised or clipped, and the
+        first answers of experts are not made small.
         `pinfactory.paper.meta_agent` has the paper's other settings, too.
+    squash
+        Whether bounded actions are squashed by tanh; if not, they are clipped, as in the paper.
     probe
         How the first steps are spent: `"shake"` (small pushes in alternating directions), `"noise"`
         (small random actions), `"prior"` (a new expert drawn from p(m) at every step), or
@@ -137,6 +140,7 @@ class MetaSpecialistAgent(HierarchicalAgent):
     n_initial_experts: int = 2
     growth_fraction: float = 0.8
     child_scale: float = 1.0
+    squash: bool = True
     probe: str = "shake"
     probe_steps: int = 2
     probe_size: float = 0.1

@@ -40,7 +40,8 @@ def build_state(settings: "MetaSpecialistAgent") -> MetaAgentState:
     n_experts, capacity = settings.n_experts, settings.capacity
     capacity = n_experts if capacity is None else check.integer("capacity", capacity, n_experts)
     reserve(capacity)
-    actions = env_actions(env.action_space)
+    squash = bool(check.choice("squash", settings.squash, (True, False)))
+    actions = env_actions(env.action_space, squash)
     probe = _build_probe(settings, actions)
     hyper = _build_hyperparameters(settings)
     n_inputs, features = len(env.observation_space.low), transition_size(env, actions)
@@ -99,7 +100,8 @@ def _build_experts(
     actions: Actions,
     capacity: int,
 ) -> FamilyExpert:
-    """Return stacked experts whose first answers are small."""
+    """Return stacked experts whose first answers are small, unless the paper's rule is wanted."""
+    scale = 1.0 if is_plain(settings) else INITIAL_SCALE
     is_linear = check.choice("expert", settings.expert, ("linear", "mlp")) == "linear"
     hidden = () if is_linear else check.sizes("expert_hidden", settings.expert_hidden)
     last_width = hidden[-1] if hidden else n_inputs
@@ -107,7 +109,7 @@ def _build_experts(
     def expert(key: Key[Array, ""]) -> FamilyExpert:
         network = mlp(n_inputs, actions.n_outputs, hidden, relu, key=key)
         last = jax.tree.map(
-            lambda w: jax.device_put(INITIAL_SCALE * np.asarray(w)),
+            lambda w: jax.device_put(np.float32(scale) * np.asarray(w)),
             linear(last_width, actions.n_outputs, key=jax.random.fold_in(key, 99)),
         )
         return FamilyExpert(eqx.tree_at(lambda n: n.layers[-1], network, last), actions)
