@@ -83,6 +83,25 @@ def _mixture(**training: Any) -> Any:
     return SpecialistMixture(8, beta_selector=5.0, n_init=2, random_state=0).fit(x, **training)
 
 
+def _gradient_mixture(**training: Any) -> Any:
+    from pinfactory.paper import GradientMixture
+
+    x = np.random.default_rng(0).normal(size=(400, 3))
+    return GradientMixture(3, max_iter=3000, random_state=0).fit(x, **training)
+
+
+def _chunked_regressor(**training: Any) -> Any:
+    from pinfactory import SpecialistRegressor
+    from pinfactory.estimators import drawn
+    from pinfactory.estimators.chunked import LocalChunks
+
+    drawn.MOST_ROWS = 2**12  # all further rows are learned from chunk by chunk
+    x = np.random.default_rng(0).normal(size=(40, 1000, 2))
+    chunks = LocalChunks(x[0, :5], lambda: ((part, np.abs(part[:, 0])) for part in x))
+    model = SpecialistRegressor(2, start="tree", max_iter=500, batch_size=256, random_state=0)
+    return model.fit(chunks, None, **training)
+
+
 def _meta_regressor(**training: Any) -> Any:
     from pinfactory.meta import MetaSpecialistRegressor
     from pinfactory.meta.tasks import Sinusoids
@@ -99,6 +118,14 @@ def _meta_classifier(**training: Any) -> Any:
     tasks = ArrayTasks(x, np.arange(120) // 20, ways=2, shots=3, queries=3)
     learner = MetaSpecialistClassifier(2, max_iter=2000, batch_size=4, random_state=0)
     return learner.fit(tasks, **training)
+
+
+def _task_regressor(**training: Any) -> Any:
+    from pinfactory.meta.tasks import Sinusoids
+    from pinfactory.paper import TaskRegressor
+
+    learner = TaskRegressor(2, max_iter=2000, batch_size=4, random_state=0)
+    return learner.fit(Sinusoids(shots=4), **training)
 
 
 def _agent(**training: Any) -> Any:
@@ -130,6 +157,11 @@ TRAININGS: dict[str, Training] = {
     "SpecialistMixture": Training(_mixture, lambda m: m.score_samples(_vectors)),
     "MetaSpecialistRegressor": Training(
         _meta_regressor, lambda m: m.adapt(_line, np.sin(_line[:, 0])).predict(_line)
+    ),
+    "SpecialistRegressor-chunks": Training(_chunked_regressor, lambda m: m.predict(_x)),
+    "GradientMixture": Training(_gradient_mixture, lambda m: m.score_samples(_vectors)),
+    "TaskRegressor": Training(
+        _task_regressor, lambda m: m.adapt(_line, np.sin(_line[:, 0])).predict(_line)
     ),
     "MetaSpecialistClassifier": Training(
         _meta_classifier, lambda m: m.adapt(_vectors, np.arange(6) % 2).predict_proba(_vectors)
@@ -256,7 +288,10 @@ def _die_in_all(run: Callable[[Path, Callable[[int], None]], None], death: Death
 # Children are copies of a process that has imported everything and computed nothing yet.
 _processes = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload(
-    [f"pinfactory.{name}" for name in ("estimators", "meta", "rl.meta", "sweep", "experiments")]
+    [
+        f"pinfactory.{name}"
+        for name in ("estimators", "meta", "paper", "rl.meta", "sweep", "experiments")
+    ]
 )
 
 

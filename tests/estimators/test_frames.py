@@ -1,3 +1,5 @@
+import datetime
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -109,9 +111,19 @@ def test_a_batch_tells_which_columns_the_first_has_left_out(homes):
         learner.partial_fit(late[60:], price[60:])
 
 
-def test_labels_that_are_missing_are_refused(homes):
-    with pytest.raises(ValueError, match="label for every row, but has None"):
-        SpecialistClassifier().fit(homes[0], np.where(homes[1] > 200, "dear", None))
+@pytest.mark.parametrize("missing", [None, np.nan, pd.NA, pd.NaT])
+def test_labels_that_are_missing_are_refused(homes, missing):
+    labels = np.where(homes[1] > 200, np.array("dear", object), missing)
+    with pytest.raises(ValueError, match=f"label for every row, but has {missing}"):
+        SpecialistClassifier().fit(homes[0], labels)
+
+
+@pytest.mark.parametrize("label", [datetime.date(2020, 1, 1), 1, ("a", "b")])
+def test_labels_of_other_kinds_are_refused_with_how_to_convert_them(homes, label):
+    labels = np.full(len(homes[1]), "dear", object)
+    labels[3] = label
+    with pytest.raises(ValueError, match=rf"{type(label).__name__}.*\): .*y\.astype"):
+        SpecialistClassifier().fit(homes[0], labels)
 
 
 def test_rules_are_forgotten_when_more_is_learned(homes):

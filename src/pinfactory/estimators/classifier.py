@@ -11,7 +11,6 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from sklearn.base import ClassifierMixin
 from sklearn.utils.class_weight import compute_sample_weight
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from pinfactory.base import describe
@@ -23,7 +22,7 @@ from pinfactory.core.learning import Data
 from pinfactory.persistence import register
 
 from .committee import Committee
-from .drawn import Counts
+from .drawn import Counts, check_labels, check_present
 from .fitting import Judge, Problem
 from .large import answered
 from .parameters import ATTRIBUTES, PARAMETERS
@@ -129,8 +128,9 @@ class SpecialistClassifier(ClassifierMixin, Committee):
         """
         with self._learning():
             first = not hasattr(self, "state_")
+            check_present(y)
             X, y, weight = self._checked(X, y, sample_weight, reset=first, numeric=False)
-            check_classification_targets(y)
+            check_labels(y)
             if first:
                 if classes is None:
                     raise ValueError("`classes` must be given in the first call of partial_fit.")
@@ -192,10 +192,9 @@ class SpecialistClassifier(ClassifierMixin, Committee):
     def _samples(
         self, X: Any, y: Any, sample_weight: Any, *, reset: bool, counts: Counts | None = None
     ) -> Samples:
+        check_present(y)
         X, y, weight = self._checked(X, y, sample_weight, reset=reset, numeric=False)
-        if y.dtype == object and any(label is None for label in y):
-            raise ValueError("`y` must have a label for every row, but has None.")
-        check_classification_targets(y)
+        check_labels(y)
         classes = np.unique(y[weight > 0]) if counts is None else counts.labels
         if len(classes) < 2:
             raise ValueError(

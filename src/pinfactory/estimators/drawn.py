@@ -27,7 +27,32 @@ FEW = 100
 # More classes are not learned from chunks: their labels are held in memory.
 MOST_CLASSES = 10_000
 
+# How labels of Python, NumPy and pandas that are missing are written.
+MISSING = ("None", "nan", "NaT", "<NA>")
+
 Codes = UInt64[np.ndarray, " _"]
+
+
+def check_present(y: Any) -> None:
+    """Raise a ValueError if a label is missing; before the labels are checked in any other way."""
+    labels = np.asarray(y)
+    if labels.dtype == object and labels.ndim == 1:
+        others = (label for label in labels if not isinstance(label, str))
+        for label in map(str, others):
+            if label in MISSING:
+                raise ValueError(f"`y` must have a label for every row, but has {label}.")
+
+
+def check_labels(y: np.ndarray) -> None:
+    """Raise a ValueError if these are no labels of classes."""
+    if y.dtype == object and not all(isinstance(label, str) for label in y):
+        kinds = ", ".join(sorted({type(label).__name__ for label in y}))
+        raise ValueError(
+            "`y` must hold labels that are all text, numbers, booleans or NumPy dates, but got an "
+            f"array of objects ({kinds}): convert them with y.astype(str), or dates with "
+            "y.astype('datetime64[s]')."
+        )
+    check_classification_targets(y)
 
 
 class Counts(NamedTuple):
@@ -39,7 +64,8 @@ class Counts(NamedTuple):
     @classmethod
     def of(cls, y: np.ndarray) -> "Counts":
         """Count the labels of some rows."""
-        check_classification_targets(y)
+        check_present(y)
+        check_labels(y)
         return cls(*np.unique(y, return_counts=True)).checked()
 
     def join(self, other: "Counts") -> "Counts":

@@ -214,7 +214,8 @@ def _supplied(path: FilePath, meta: Any, functions: Mapping[str, Any]) -> Any:
     if extra := sorted(functions.keys() - wanted.keys()):
         raise ValueError(
             f"load must be given functions for {sorted(wanted)}, the settings of {path} that are "
-            f"functions, but got {extra}; change other settings with set_params"
+            f"functions, but got {extra}; change other settings with set_params, "
+            "and the environment of an agent with set_env"
         )
     if missing := sorted(wanted.keys() - functions.keys()):
         told = ", ".join(f"{name}={wanted[name]}" for name in missing)
