@@ -223,10 +223,16 @@ def test_a_mesh_runs_along_the_first_axis_first():
 
 
 def test_the_gap_is_judged_by_ranks_within_a_seed():
-    piece = {"bits": [0.1, 0.9], "gap": [0.0, 0.3], "formula": [0.2, 0.2]}
-    other = {"bits": [0.5, 0.2], "gap": [0.1, 0.1], "formula": [0.2, 0.2]}
+    weights = {"bound": [0.7, 0.9], "noisy gap": [0.0, 0.8], "divergence": [5.0, 9.0]}
+    piece = {"bits": [0.1, 0.9], "gap": [0.0, 0.3], "formula": [0.2, 0.2], **weights}
+    weights = {"bound": [0.5, 0.6], "noisy gap": [0.1, 0.7], "divergence": [4.0, 7.0]}
+    other = {"bits": [0.5, 0.2], "gap": [0.1, 0.1], "formula": [0.2, 0.2], **weights}
     found = {m.name: m.ours for m in generalisation_gap.measures({"a": piece, "b": other})}
     # In both seeds more bits have the larger gap; one gap of four is above the formula.
     assert found["rank correlation of bits and gap"] == pytest.approx(1.0)
     assert found["share of gaps below the formula"] == 0.75
     assert found["gap, most bits"] == pytest.approx(0.15)
+    # The weights' divergence ranks the second seed rightly and the first one wrongly.
+    assert found["rank correlation of the weights' divergence and gap"] == pytest.approx(0.0)
+    assert found["least bound of the weights"] == pytest.approx(0.55)
+    assert found["share of these gaps below their bound"] == 0.75

@@ -17,7 +17,7 @@ CONFIDENCE = 0.95
 # Draws of the weights, which all samples share, and new samples that they are judged by.
 N_DRAWS, N_NEW = 64, 2_000
 
-Samples = tuple[Float[np.ndarray, "n d"], Int[np.ndarray, " n"]]
+Samples = tuple[Float[np.ndarray, "_ d"], Int[np.ndarray, " _"]]
 
 
 @compiled

@@ -264,12 +264,12 @@ def measures(results: Results) -> list[Measure]:
                     higher_is_better=False,
                 )
             )
-            rows.append(_measure(f"I(M;X) in bits, {RULES[rule]}, K = {shots}", line[-1]["bits"]))
-            rows += [
-                Measure.over(f"{about} in bits, {RULES[rule]}, K = {shots}", line[-1][about])
-                for about in line[-1]
-                if about.endswith("; M)")
-            ]
+        rows.append(_measure(f"I(M;X) in bits, {RULES[rule]}, K = {shots}", line[-1]["bits"]))
+        rows += [
+            Measure.over(f"{about} in bits, {RULES[rule]}, K = {shots}", line[-1][about])
+            for about in line[-1]
+            if about.endswith("; M)")
+        ]
     rows += _law_of_bits([piece for piece in results.values() if "budget" in piece])
     for piece in controls.values():
         name = f"MSE, {RULES[piece['rule']]}, K = {piece['shots']}, control: {piece['control']}"
