@@ -48,9 +48,9 @@ def check_labels(y: np.ndarray) -> None:
     if y.dtype == object and not all(isinstance(label, str) for label in y):
         kinds = ", ".join(sorted({type(label).__name__ for label in y}))
         raise ValueError(
-            "`y` must hold labels that are all text, numbers, booleans or NumPy dates, but got an "
-            f"array of objects ({kinds}): convert them with y.astype(str), or dates with "
-            "y.astype('datetime64[s]')."
+            "Unknown label type: `y` must hold labels that are all text, numbers, booleans or "
+            f"NumPy dates, but got an array of objects ({kinds}): convert them with y.astype(str), "
+            "or dates with y.astype('datetime64[s]')."
         )
     check_classification_targets(y)
 
