@@ -157,7 +157,13 @@ def test_experts_part_where_families_are_hard_to_know() -> None:
 @pytest.mark.optimised
 def test_a_tiny_run_of_the_papers_method() -> None:
     settings = omniglot_table.Settings.quick(
-        method="paper", folder=str(FOLDER), n_experts=(2,), max_iter=3, n_tasks=20, curve=(0, 10)
+        method="paper",
+        folder=str(FOLDER),
+        n_experts=(2,),
+        baselines=(),
+        max_iter=3,
+        n_tasks=20,
+        curve=(0, 10),
     )
     results = {name: run() for name, run in omniglot_table.pieces(settings).items()}
     ((name, found),) = results.items()
