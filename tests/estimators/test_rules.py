@@ -13,6 +13,7 @@ from sklearn.linear_model import LinearRegression
 
 from pinfactory import SpecialistClassifier, SpecialistRegressor, load
 from pinfactory.estimators.conditions import find_condition, shortest
+from pinfactory.estimators.row import Contribution, RowExplanation
 from pinfactory.tables import Encoding
 
 # One start, and nothing held out: there is less to compile.
@@ -267,3 +268,11 @@ def test_cuts_are_short(low, high, cut):
     found = shortest(low, high)
     assert low <= found < high
     assert len(str(found)) <= len(str(cut))
+
+
+def test_amounts_of_a_row_stand_below_each_other_whatever_columns_are_called():
+    parts = tuple(Contribution(f"c{i}", "1", float(i)) for i in range(12))
+    told = RowExplanation("66", {}, [1.0], 0, 1.0, {}, "expected value", 0.0, parts, None)
+    lines = [line for line in str(told).splitlines() if line.startswith("         ")]
+    assert any("all other columns" in line for line in lines)
+    assert len({len(line) for line in lines}) == 1

@@ -73,16 +73,14 @@ class RowExplanation:
         lines.append(f"decided  {alone}; {others}" if others else f"decided  {alone}")
         if self.contributions:
             lines.append(f"why      {self.about}: {quantity(self.base, 4)} for an average row")
-            shown = self.contributions[:MOST_PRINTED]
-            width = min(max(len(f"{c.column} = {c.value}") for c in shown), 52)
-            for c in shown:
-                name = f"{c.column} = {c.value}"[:52]
-                lines.append(f"         {name:<{width}}  {_signed(c.amount):>14}")
-            rest = sum(c.amount for c in self.contributions[MOST_PRINTED:])
+            shown, rest = self.contributions[:MOST_PRINTED], self.contributions[MOST_PRINTED:]
+            rows = [(f"{c.column} = {c.value}"[:52], _signed(c.amount)) for c in shown]
+            if rest:
+                rows.append(("all other columns", _signed(sum(c.amount for c in rest))))
             total = self.base + sum(c.amount for c in self.contributions)
-            if len(self.contributions) > len(shown):
-                lines.append(f"         {'all other columns':<{width}}  {_signed(rest):>14}")
-            lines.append(f"         {'together':<{width}}  {quantity(total, 4):>14}")
+            rows.append(("together", quantity(total, 4)))
+            width = max(len(name) for name, _ in rows)
+            lines += [f"         {name:<{width}}  {amount:>14}" for name, amount in rows]
         lines.append(f"change   {self._change()}")
         return "\n".join(lines)
 
