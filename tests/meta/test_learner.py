@@ -336,6 +336,8 @@ class TestErrors:
     def test_nothing_is_no_distribution_of_tasks(self, regressor, method):
         with pytest.raises(TypeError, match=r"distribution of tasks with .* but got NoneType"):
             getattr(regressor, method)(None)
+        with pytest.raises(TypeError, match=r"distribution of tasks with .* but got the class Sinu"):
+            getattr(regressor, method)(Sinusoids)
 
     def test_labels_are_for_the_classifier_and_numbers_for_the_regressor(self, digits):
         with pytest.raises(ValueError, match="use MetaSpecialistClassifier"):

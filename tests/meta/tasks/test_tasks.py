@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pinfactory.meta import MetaSpecialistRegressor
+from pinfactory.meta import MetaSpecialistClassifier, MetaSpecialistRegressor
 from pinfactory.meta.source import TaskBatches, TaskSource
 from pinfactory.meta.tasks import (
     ArrayTasks,
@@ -228,6 +228,15 @@ class TestOwnTasks:
 
         with pytest.raises(TypeError, match=r"jax\.numpy in place of numpy"):
             MetaSpecialistRegressor(2, max_iter=1).fit(Bad())
+
+    def test_labels_below_zero_are_refused(self):
+        class Negative(Lines):
+            def build(self, recipe):
+                x, label = jnp.ones((4, 1)), jnp.array([0, 1, -1, 1])
+                return (x, label), (x, label)
+
+        with pytest.raises(ValueError, match="whole numbers from 0 on, but got -1"):
+            MetaSpecialistClassifier(2, max_iter=1).fit(Negative())
 
     @pytest.mark.parametrize(
         "recipes",
