@@ -336,7 +336,7 @@ class TestErrors:
     def test_nothing_is_no_distribution_of_tasks(self, regressor, method):
         with pytest.raises(TypeError, match=r"distribution of tasks with .* but got NoneType"):
             getattr(regressor, method)(None)
-        with pytest.raises(TypeError, match=r"distribution of tasks with .* but got the class Sinu"):
+        with pytest.raises(TypeError, match=r"with .* but got the class Sinusoids"):
             getattr(regressor, method)(Sinusoids)
 
     def test_labels_are_for_the_classifier_and_numbers_for_the_regressor(self, digits):
