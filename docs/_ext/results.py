@@ -25,6 +25,7 @@ the result if no experiment has its name.
 Below a table, a result that another version has made is named with that version.
 """
 
+import json
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -238,7 +239,17 @@ def _reproduction(result: dict[str, Any]) -> str:
     """Return the command that makes a result again."""
     method = result["settings"].get("method", "ours")
     command = f"pinfactory reproduce {result['name']} --scale {result['scale']}"
-    return command + ("" if method == "ours" else f" --method {method}")
+    changes = dict(result.get("changes", {}))
+    number = changes.pop("seeds", None)
+    more = [f"{name}={json.dumps(value).replace(' ', '')}" for name, value in changes.items()]
+    return " ".join(
+        [
+            command,
+            *([] if method == "ours" else [f"--method {method}"]),
+            *([] if number is None else [f"--seeds {number}"]),
+            *(["--set", *more] if more else []),
+        ]
+    )
 
 
 def _table_node(cells: Cells, title: str = "") -> nodes.table:

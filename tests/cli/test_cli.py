@@ -13,7 +13,7 @@ import pytest
 
 from pinfactory import cli
 from pinfactory.cli import COMMANDS, _short_warnings, main
-from pinfactory.cli.sweep import _values
+from pinfactory.cli._arguments import values
 from pinfactory.experiments import Listing, Outcome
 
 
@@ -32,9 +32,12 @@ def toys(monkeypatch, tmp_path):
 
 def test_reproduce_writes_results_and_the_page(toys, tmp_path, capsys):
     out = tmp_path / "new" / "folder"
-    assert main(["reproduce", "squares", "--out", str(out), "--seeds", "5", "--jobs", "1"]) == 0
+    settings = ["--seeds", "5", "--jobs", "1", "--set", "n=5"]
+    assert main(["reproduce", "squares", "--out", str(out), *settings]) == 0
     result = json.loads((out / "squares" / "result.json").read_text())
     assert (result["scale"], result["seeds"]) == ("quick", 5)
+    assert result["changes"] == {"n": 5, "seeds": 5}
+    assert result["settings"]["n"] == 5
     assert "Squares" in (out / "index.html").read_text()
     printed = capsys.readouterr().out
     assert str(out / "index.html") in printed
@@ -95,6 +98,9 @@ def test_list_says_what_there_is_and_what_it_needs(toys, capsys):
         (["whitening"], "whitening cannot run here: it needs tin"),
         (["--seeds", "0"], "--seeds must be at least 1, but got 0"),
         (["--jobs", "0"], "--jobs must be at least 1, but got 0"),
+        (["--set", "seeds=2"], "--set needs the names of the experiments"),
+        (["squares", "--set", "sides=2"], "settings of squares (seeds, n), but got 'sides'"),
+        (["squares", "--set", "seeds=[1,2]"], "--set must be like seeds=3, but got [1, 2]"),
         (["squares", "--method", "both"], "--method must be ours for squares, but got both"),
     ],
 )
@@ -194,7 +200,7 @@ def test_sweep_writes_a_table_and_names_what_failed(tmp_path, monkeypatch, capsy
 def test_values_of_a_grid_may_be_numbers_words_and_lists():
     written = ["1,2.5", "0:3", "linear,mlp", "[8],[8,8]", "null,true", "a,1", "tcp://x"]
     meant = [[1, 2.5], [0, 1, 2], ["linear", "mlp"], [[8], [8, 8]], [None, True], ["a", 1]]
-    assert list(map(_values, written)) == [*meant, ["tcp://x"]]
+    assert list(map(values, written)) == [*meant, ["tcp://x"]]
 
 
 def test_sweep_fits_an_estimator_to_a_table(tmp_path, capsys):

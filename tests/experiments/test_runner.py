@@ -111,7 +111,7 @@ def test_other_settings_never_find_the_pieces_of_these(notes, tmp_path, threads)
     assert computed(notes) == [0, 1, 2, 3]
     go(tmp_path, scheduler=threads)
     assert computed(notes) == []
-    go(tmp_path, seeds=9, scheduler=threads)
+    go(tmp_path, changes={"seeds": 9}, scheduler=threads)
     assert computed(notes) == [0, 1, 2, 3]
 
 

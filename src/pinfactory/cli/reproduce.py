@@ -1,11 +1,15 @@
 """The command `pinfactory reproduce`."""
 
+import json
 import textwrap
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import tyro
+
+from ._arguments import named, value
 
 if TYPE_CHECKING:
     from pinfactory.experiments import Listing, Outcome
@@ -19,6 +23,7 @@ def reproduce(
     scale: Literal["quick", "paper"] = "quick",
     method: Literal["ours", "paper", "both"] = "ours",
     seeds: Annotated[int | None, tyro.conf.arg(metavar="N")] = None,
+    settings: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="NAME=VALUE …")] = (),
     jobs: Annotated[int | None, tyro.conf.arg(metavar="N")] = None,
     scheduler: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS")] = None,
     out: Path = Path("out"),
@@ -40,6 +45,8 @@ def reproduce(
         Our method, the paper's exact method, or both.
     seeds
         Number of seeds instead of that of the scale.
+    settings
+        Other settings of the experiments that are named: n_experts=[1,16] max_iter=500.
     jobs
         Number of processes; one for each core by default.
     scheduler
@@ -49,9 +56,9 @@ def reproduce(
     list_only
         Print the list of experiments and stop.
     """
-    for option, value in (("--seeds", seeds), ("--jobs", jobs)):
-        if value is not None and value < 1:
-            raise ValueError(f"{option} must be at least 1, but got {value}")
+    for option, number in (("--seeds", seeds), ("--jobs", jobs)):
+        if number is not None and number < 1:
+            raise ValueError(f"{option} must be at least 1, but got {number}")
 
     from pinfactory.experiments import choose, discover, has_methods, run
 
@@ -64,6 +71,7 @@ def reproduce(
     only_ours = [x.name for x in chosen if not has_methods(x.experiment)]
     if names and method != "ours" and only_ours:
         raise ValueError(f"--method must be ours for {', '.join(only_ours)}, but got {method}")
+    changes = _changes(chosen if names else [], settings)
     _print_left_out(chosen, [] if names else wanted)
     out.mkdir(parents=True, exist_ok=True)
 
@@ -75,7 +83,7 @@ def reproduce(
         chosen,
         out,
         scale=scale,
-        seeds=seeds,
+        changes=changes if seeds is None else changes | {"seeds": seeds},
         method=method,
         jobs=jobs,
         scheduler=scheduler,
@@ -83,6 +91,26 @@ def reproduce(
     )
     print(f"\n{_write_page(out, listings)}")
     return 1 if any(outcome.error for outcome in outcomes) else 0
+
+
+def _changes(chosen: "Sequence[Listing]", settings: Sequence[str]) -> dict[str, Any]:
+    """Return the settings that are to be changed, each of the kind that the experiments have."""
+    if settings and not chosen:
+        raise ValueError("--set needs the names of the experiments that it is for")
+    changes = dict(named("--set", text, value) for text in settings)
+    for listing in chosen:
+        known = {part.name: part.default for part in fields(cast(Any, listing.experiment).Settings)}
+        for name, new in changes.items():
+            if name not in known:
+                raise ValueError(
+                    f"--set must name settings of {listing.name} ({', '.join(known)}), "
+                    f"but got {name!r}"
+                )
+            if isinstance(known[name], tuple) != isinstance(new, list):
+                example = known[name] if known[name] != () else (1, 2)
+                like = json.dumps(example).replace(" ", "")
+                raise ValueError(f"--set must be like {name}={like}, but got {new!r}")
+    return {name: tuple(new) if isinstance(new, list) else new for name, new in changes.items()}
 
 
 def _print_list(listings: "Sequence[Listing]") -> None:

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -11,6 +10,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
+
+from ._arguments import named, value, values
 
 _MOST_PRINTED = 40
 
@@ -58,8 +59,8 @@ def sweep(
     out
         Folder for everything; created if missing.
     """
-    wanted = dict(_named("--grid", text, _values) for text in grid)
-    shared = dict(_named("--set", text, _value) for text in settings)
+    wanted = dict(named("--grid", text, values) for text in grid)
+    shared = dict(named("--set", text, value) for text in settings)
     if not wanted:
         raise ValueError("--grid must name at least one parameter: beta_selector=1,5,25")
 
@@ -95,31 +96,6 @@ def sweep(
         print(f"FAILED {failure}", file=sys.stderr)
     print(f"\n{out / 'results.csv'}")
     return 1 if result.failures else 0
-
-
-def _named(option: str, text: str, parse: Any) -> tuple[str, Any]:
-    name, equals, values = text.partition("=")
-    if not name.isidentifier() or not equals or not values:
-        raise ValueError(f"{option} must be like beta_selector=1,5,25, but got {text!r}")
-    return name, parse(values)
-
-
-def _values(text: str) -> list[Any]:
-    first, colon, last = text.partition(":")
-    if colon and first.isdigit() and last.isdigit():
-        return list(range(int(first), int(last)))
-    try:
-        return json.loads(f"[{text}]")  # lists have commas of their own
-    except ValueError:
-        return [_value(part) for part in text.split(",")]
-
-
-def _value(text: str) -> Any:
-    """Return a number, true, false, null or a list as JSON writes them; else the text itself."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 def _found(target: str) -> Any:

@@ -39,7 +39,7 @@ def run(
     out: Path,
     *,
     scale: Scale = "quick",
-    seeds: int | None = None,
+    changes: Mapping[str, Any] | None = None,
     method: Method = "ours",
     jobs: int | None = None,
     scheduler: Any = None,
@@ -60,8 +60,8 @@ def run(
         Folder for everything.
     scale
         Which preset of the settings.
-    seeds
-        Number of seeds instead of the preset's.
+    changes
+        Settings in place of the preset's, such as the number of seeds.
     method
         Ours, the paper's to the letter, or both, where an experiment has both; else ours.
     jobs
@@ -75,8 +75,7 @@ def run(
     report
         Called with every outcome as soon as there is one.
     """
-    changes = {} if seeds is None else {"seeds": seeds}
-    works = [_Work.plan(listing, out, scale, changes, method) for listing in listings]
+    works = [_Work.plan(listing, out, scale, changes or {}, method) for listing in listings]
     together = [work for work in works if not work.alone]
     alone = [work for work in works if work.alone]
     total = sum(len(work.pieces) for work in works)
@@ -121,7 +120,7 @@ class _Work:
 
     @classmethod
     def plan(
-        cls, listing: Listing, out: Path, scale: Scale, changes: Mapping[str, int], method: Method
+        cls, listing: Listing, out: Path, scale: Scale, changes: Mapping[str, Any], method: Method
     ) -> "_Work":
         experiment = cast(Experiment, listing.experiment)
         more = {"method": method} if has_methods(experiment) else {}
@@ -129,7 +128,7 @@ class _Work:
         module = cast(str, experiment.__name__)  # type: ignore[attr-defined]
         libraries = dependencies(module, COMPUTES).libraries
         folder = out / listing.name
-        plan = Plan(listing.name, module, listing.kind, scale, settings, folder, libraries)
+        plan = Plan(listing.name, module, listing.kind, scale, changes, settings, folder, libraries)
         pieces = {
             name: Store(folder / "pieces", stamp)
             for name, stamp in stamps(experiment, settings).items()

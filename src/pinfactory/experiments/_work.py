@@ -41,6 +41,7 @@ class Plan:
     module: str
     kind: Kind
     scale: str
+    changes: Mapping[str, Any]  # settings that are not those of the scale
     settings: Any
     folder: Path
     libraries: Mapping[str, str]
@@ -147,6 +148,7 @@ def _write_result(
         "place": getattr(experiment, "PLACE", ""),
         "claim": claim,
         "scale": plan.scale,
+        "changes": dict(plan.changes),
         "settings": asdict(plan.settings),
         "seeds": plan.settings.seeds,
         "skipped": dict(getattr(experiment, "skipped", dict)()),
