@@ -57,7 +57,7 @@ class Settings(Presets):
     n_tasks: int = 1000
     split: str = "test"
 
-    QUICK: ClassVar[Mapping[str, Any]] = {"learners": ("ProtoNets",), "share": 0.02, "n_tasks": 200}
+    QUICK: ClassVar[Mapping[str, Any]] = {"learners": ("ProtoNets",), "share": 0.1, "n_tasks": 200}
 
 
 def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:
