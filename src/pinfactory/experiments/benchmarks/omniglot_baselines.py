@@ -34,10 +34,8 @@ class Settings(omniglot_table.Settings):
 
     # Without MAML through four blocks, which takes half a second for a step.
     QUICK: ClassVar[Mapping[str, Any]] = {
-        "seeds": 2,
         "baselines": (*BASELINES, "Matching Nets, four blocks", "ProtoNets, four blocks"),
         "baseline_iter": 200,
-        "n_tasks": 300,
     }
 
 
