@@ -39,6 +39,7 @@ SMALLEST = {
     "meta_rl_doublings": {
         "seeds": 1,
         "n_experts": (2, 4),
+        "splits": ("split at a third",),
         "iterations": 2,
         "n_tasks": 4,
         "max_steps": 20,
@@ -54,7 +55,6 @@ SMALLEST = {
         "max_steps": 20,
         "n_judged": 4,
     },
-    "omniglot_choices": {"methods": (), "n_experts": 2, "committee_steps": 20, "n_tasks": 50},
     "omniglot_speed": {"seeds": 1, "shots": (1,), "chunks": 1},
     "omniglot_baselines": {
         "baselines": ("ProtoNets, four blocks",),
@@ -87,7 +87,6 @@ SMALLEST = {
     },
     "rooflines": {"seeds": 1, "seconds": 0.02},
     "rule_peers": {"seeds": 1, "tables": ("iris", "Hitters"), "methods": _QUICK_RULES},
-    "sinusoid_peers": {"seeds": 1, "steps": 20, "rules": ("none",), "n_experts": (2,)},
     "sweep_speed": {"kinds": ("committees",), "trainings": 4, "steps": 20, "tasks": 20},
     "swing_up_controls": {"seeds": 1},
     "synthetic_tasks": {"seeds": 1, "n_experts": (1,)},
@@ -97,7 +96,6 @@ LEFT_OUT = {
     "compile_time": ("Regressor", "Meta", "Agent"),
     "density_speed": ("16 components",),
     "rooflines": ("16,000 × 26", "1,000,000 × 20", "pendulum"),
-    "sinusoid_peers": ("MAML, two hidden layers", "one step, one hidden layer"),
 }
 
 

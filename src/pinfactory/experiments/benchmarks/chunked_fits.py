@@ -39,7 +39,7 @@ class Settings(Presets):
     seeds: int = 3
     rows: int = 10_000_000
 
-    QUICK: ClassVar[Mapping[str, Any]] = {"seeds": 1, "rows": 1_000_000}
+    QUICK: ClassVar[Mapping[str, Any]] = {"seeds": 1, "rows": 200_000}
 
 
 def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:

@@ -57,7 +57,7 @@ class Settings(Presets):
     seeds: int = 1
     tables: tuple[str, ...] = tuple(TABLES)
 
-    QUICK: ClassVar[Mapping[str, Any]] = {}
+    QUICK: ClassVar[Mapping[str, Any]] = {"tables": ("ames", "yrbss", "HealthInsurance")}
 
 
 def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:

@@ -36,7 +36,7 @@ class Settings(Presets):
 
     # Smaller tables.
     QUICK: ClassVar[Mapping[str, Any]] = {
-        "rows": (125_000, 250_000, 500_000),
+        "rows": (125_000, 250_000),
         "n_experts": (1, 16, 256),
     }
 

@@ -39,7 +39,7 @@ class Settings(Presets):
     steps: int = 1750
     n_experts: tuple[int, ...] = (4, 16)
 
-    QUICK: ClassVar[Mapping[str, Any]] = {"steps": 1000}
+    QUICK: ClassVar[Mapping[str, Any]] = {"steps": 1000, "n_experts": (16,)}
 
 
 def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:

@@ -32,10 +32,11 @@ SPLITS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Settings(Presets):
-    """Numbers of experts, how long agents learn, and in how many new tasks they are judged."""
+    """Numbers of experts, when they are split, how long agents learn, and tasks to judge them."""
 
     seeds: int = 3
     n_experts: tuple[int, ...] = (1, 2, 4, 8)
+    splits: tuple[str, ...] = tuple(SPLITS)
     iterations: int = 300
     n_tasks: int = 64
     max_steps: int = 1000
@@ -43,22 +44,20 @@ class Settings(Presets):
 
     QUICK: ClassVar[Mapping[str, Any]] = {
         "seeds": 2,
-        "n_experts": (1, 2),
-        "iterations": 40,
-        "n_tasks": 32,
-        "max_steps": 500,
+        "splits": ("default settings",),
+        "iterations": 100,
         "n_judged": 512,
     }
 
 
 def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:
     """Return one piece for each number of experts; its seeds share a compiled program."""
-    own = without(settings, "n_experts")
+    own = without(settings, "n_experts", "splits")
     return {
         f"{n} experts, {split}": partial(_agents, own, split, n)
         for n in settings.n_experts
         # Up to two experts begin, and none is split.
-        for split in (SPLITS if n > 2 else ["default settings"])
+        for split in (settings.splits if n > 2 else ["default settings"])
     }
 
 

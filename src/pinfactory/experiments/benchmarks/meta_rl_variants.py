@@ -68,9 +68,8 @@ class Settings(Presets):
     n_judged: int = 2048
 
     QUICK: ClassVar[Mapping[str, Any]] = {
-        "seeds": 2,
         "variants": ("default settings", "probe of one expert"),
-        "families": ("cart-poles",),
+        "families": (),
         "probe_steps": (0, 2),
         "iterations": 40,
         "n_tasks": 32,

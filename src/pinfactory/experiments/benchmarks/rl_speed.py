@@ -44,7 +44,7 @@ class Settings(Presets):
     n_episodes: int = 2000
     limit: int = 200_000
 
-    QUICK: ClassVar[Mapping[str, Any]] = {"seeds": 2, "turns": 3, "n_episodes": 500}
+    QUICK: ClassVar[Mapping[str, Any]] = {"seeds": 1, "turns": 3, "n_episodes": 500}
 
 
 def pieces(settings: Settings) -> Mapping[str, Callable[[], Any]]:

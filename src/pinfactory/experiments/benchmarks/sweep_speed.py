@@ -46,7 +46,6 @@ class Settings(Presets):
     trainings: int = 200
     steps: int = 10_000
     agents: int = 20
-    # As long as the swing-ups of the paper's figure.
     agent_steps: int = 614_400
     seed_steps: int = 1_024_000
     tasks: int = 1000

@@ -51,7 +51,7 @@ class Settings(Presets):
     resolution: int = 120
 
     # Fewer seeds and restarts.
-    QUICK: ClassVar[Mapping[str, Any]] = {"seeds": 4, "max_iter": 5000, "n_init": 2}
+    QUICK: ClassVar[Mapping[str, Any]] = {"seeds": 3, "max_iter": 5000, "n_init": 2}
 
 
 def _tree(settings: Settings, size: int, seed: int) -> Any:

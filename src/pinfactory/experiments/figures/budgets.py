@@ -60,7 +60,7 @@ class Settings(Presets):
     learning_rate: float = 3e-3
 
     # Fewer values, seeds and steps.
-    QUICK: ClassVar[Mapping[str, Any]] = {"seeds": 2, "n_budgets": 9, "n_prices": 8, "steps": 4000}
+    QUICK: ClassVar[Mapping[str, Any]] = {"seeds": 2, "n_budgets": 7, "n_prices": 7, "steps": 4000}
 
 
 def pieces(settings: Settings) -> dict[str, Callable[[], Any]]:

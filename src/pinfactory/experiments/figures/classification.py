@@ -82,7 +82,7 @@ class Settings(Presets):
 
     # Fewer seeds and restarts, no folds, and the paper's method as long as printed alone.
     QUICK: ClassVar[Mapping[str, Any]] = {
-        "seeds": 3,
+        "seeds": 2,
         "max_iter": 5000,
         "n_init": 2,
         "n_folds": 0,

@@ -33,18 +33,18 @@ The paper's text describes a swing-up, but its environment only balances. These 
 pendulum (`Pendulum-v1`), the pole on a cart, and the double pendulum on a cart, learned by one
 linear expert, by committees of linear experts, and by one network. "Grown" committees begin with
 two experts, which are split during training. One linear controller cannot swing the pendulum up and
-hold it, a committee of two can. On the cart the committee may gain because it learns more easily or
-because it can represent more; a direct search for a single clipped linear controller finds none
-that solves the task. The double pendulum is learned backward: episodes start near upright first,
-then further and further away, and finally hanging. The curves always show episodes that start
-hanging. The right side shows who acts where: each dot is a state in the colour of the responsible
-expert, and the bars show how much each expert acts, with the pole up and on the way there. For the
-pendulum and the pole on a cart these experts act for five steps once they are chosen. A selector
-that chooses in every step leads to experts that push to either side, and steers by alternating
-between them. With `--method both` the paper's agent learns the same tasks with as many steps; its
-episodes always start hanging. Controls for the largest committee are experts with constant actions,
-a linear selector, a committee without prices (β → ∞), and one dense network with as many parameters
-as selector and experts together.
+hold it. A committee of two can, though not with every seed; one of five can with every seed. On the
+cart the committee may gain because it learns more easily or because it can represent more; a direct
+search for a single clipped linear controller finds none that solves the task. The double pendulum
+is learned backward: episodes start near upright first, then further and further away, and finally
+hanging. The curves always show episodes that start hanging. The right side shows who acts where:
+each dot is a state in the colour of the responsible expert, and the bars show how much each expert
+acts, with the pole up and on the way there. For the pendulum and the pole on a cart these experts
+act for five steps once they are chosen. A selector that chooses in every step leads to experts that
+push to either side, and steers by alternating between them. With `--method both` the paper's agent
+learns the same tasks with as many steps; its episodes always start hanging. Controls for the
+largest committee are experts with constant actions, a linear selector, a committee without prices
+(β → ∞), and one dense network with as many parameters as selector and experts together.
 """
 
 
@@ -57,16 +57,16 @@ class Settings(Presets):
     tasks: tuple[str, ...] = tuple(TASKS)
     kinds: tuple[str, ...] = tuple(KINDS)
     controls: tuple[str, ...] = AGENT_CONTROLS
-    steps: tuple[int, ...] = (614_400, 1_024_000, 3_000_000)
+    steps: tuple[int, ...] = (921_600, 1_024_000, 3_000_000)
     reports: int = 20
 
     # One seed of the pendulum alone.
     QUICK: ClassVar[Mapping[str, Any]] = {
         "seeds": 1,
         "tasks": ("pendulum",),
-        "kinds": (ONE, TWO, HELD),
+        "kinds": (ONE, TWO, FIVE, HELD),
         "controls": ("constant experts",),
-        "steps": (614_400,),
+        "steps": (921_600,),
         "reports": 8,
     }
 
@@ -172,7 +172,8 @@ def measures(results: Results) -> list[Measure]:
     rows = []
     for (name, kind), found in groups.items():
         share = float(np.mean([solved(piece) for piece in found]))
-        targets = {"pendulum": 1.0, "cart-pole": 0.9} if kind in (TWO, FIVE, HELD) else {}
+        # Two experts get stuck with some seeds.
+        targets = {"pendulum": 1.0, "cart-pole": 0.9} if kind in (FIVE, HELD) else {}
         label = f"share of seeds that solve it, {name}, {kind}"
         rows.append(Measure(label, share, target=targets.get(name)))
         for how in ("deterministic", "stochastic"):
