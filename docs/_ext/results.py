@@ -234,7 +234,7 @@ def _has_more(measure: dict[str, Any]) -> bool:
 
 def _with_unit(quantity: str, grouped: dict[str, list[dict[str, Any]]]) -> str:
     unit = grouped[quantity][0]["unit"]
-    return f"{quantity} ({unit})" if unit else quantity
+    return f"{quantity} ({unit})" if unit and quantity != "seconds" else quantity
 
 
 def _origin(result: dict[str, Any], release: str) -> nodes.paragraph:
@@ -262,7 +262,8 @@ def _table_node(cells: Cells, title: str = "") -> nodes.table:
     group += [nodes.colspec("", colwidth=1) for _ in head]
     group += nodes.thead("", _row(head))
     group += nodes.tbody("", *map(_row, body))
-    return nodes.table("", *([nodes.title(title, title)] if title else []), group)
+    classes = ["wide"] if len(head) > 7 else []
+    return nodes.table("", *([nodes.title(title, title)] if title else []), group, classes=classes)
 
 
 def _row(texts: list[str]) -> nodes.row:
