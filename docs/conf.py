@@ -60,6 +60,12 @@ def keep_colons(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines
         lines.insert(0, "\\ ")  # an escaped space, which prints nothing
 
 
+def skip_fields(app: Sphinx, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool:
+    """Leave out the fields of named tuples, which Python describes by their numbers alone."""
+    return skip or str(getattr(obj, "__doc__", "")).startswith("Alias for field number")
+
+
 def setup(app: Sphinx) -> None:
+    app.connect("autodoc-skip-member", skip_fields)
     app.connect("autodoc-process-docstring", escape_formulas, priority=400)
     app.connect("autodoc-process-docstring", keep_colons, priority=401)

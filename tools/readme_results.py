@@ -4,6 +4,7 @@ A number stands between two comments::
 
     <!-- result: synthetic_tasks: accuracy, circles, 4 experts | .2f -->0.99<!-- end -->
 
+In a table the stroke needs a backslash, because GitHub divides cells at every other one.
 `python tools/readme_results.py` writes them; with `--check` it changes nothing and fails if one is
 not what the results say.
 """
@@ -25,7 +26,7 @@ def filled(page: str, folder: Path) -> str:
     results = read_accepted(folder)
 
     def number(found: re.Match[str]) -> str:
-        reference, _, style = found["reference"].partition(" | ")
+        reference, _, style = found["reference"].replace("\\|", "|").partition(" | ")
         _, measure = find_measure(results, reference)
         text = format_measure(measure, style.strip())
         return f"<!-- result: {found['reference']} -->{text}<!-- end -->"

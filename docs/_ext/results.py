@@ -18,9 +18,10 @@ All numbers of an experiment::
     ```{all-measures} synthetic_tasks
     ```
 
-Each accepted result has a page of its own, `results/NAME.md`, which is written before the pages are
-read and is not kept. Its title and text are those of the experiment as it is, or those stored with
-the result if no experiment has its name.
+Each experiment and each accepted result has a page of its own, `results/NAME.md`, which is written
+before the pages are read and is not kept. Its title and text are those of the experiment as it is,
+or those stored with the result if no experiment has its name. The page of an experiment without an
+accepted result says so, and has the command.
 
 Below a table, a result that another version has made is named with that version.
 """
@@ -34,7 +35,7 @@ from docutils.parsers.rst import Directive, directives
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
-from pinfactory.experiments import discover, read_accepted
+from pinfactory.experiments import Experiment, discover, read_accepted
 from pinfactory.report import Cells, find_measure, format_measure, number, table
 
 _FOLDER = Path(__file__).parents[2] / "results"
@@ -101,18 +102,32 @@ class AllMeasures(SphinxDirective):
 
 
 def write_pages(app: Sphinx) -> None:
-    """Write a page for each accepted result, and delete those of results that are gone."""
+    """Write a page for each experiment and accepted result, and delete those that are gone."""
     folder = Path(app.srcdir) / "results"
     folder.mkdir(exist_ok=True)
+    accepted = read_accepted(_FOLDER)
+    experiments = {listing.name: listing.experiment for listing in discover()}
     pages = {
-        folder / f"{name}.md": f"# `{name}`: {_described(result)[0]}\n\n"
-        f"```{{all-measures}} {name}\n```\n"
-        for name, result in read_accepted(_FOLDER).items()
+        folder / f"{name}.md": _without_result(name, experiments[name])
+        for name in experiments.keys() - accepted.keys()
     }
+    for name, result in accepted.items():
+        title, _ = _described(result)
+        text = f"# `{name}`: {title}\n\n```{{all-measures}} {name}\n```\n"
+        pages[folder / f"{name}.md"] = text
     for path in set(folder.glob("*.md")) - set(pages):
         path.unlink()
     for path, text in pages.items():
         path.write_text(text, encoding="utf-8")
+
+
+def _without_result(name: str, experiment: Experiment | None) -> str:
+    """Return the page of an experiment that has no accepted result."""
+    title, about = (f": {experiment.TITLE}", experiment.ABOUT) if experiment else ("", "")
+    return (
+        f"# `{name}`{title}\n\n{about}\n\nThere is no accepted result. This command makes one:\n\n"
+        f"```console\n$ pinfactory reproduce {name} --scale paper\n```\n"
+    )
 
 
 def _described(result: dict[str, Any]) -> tuple[str, str]:
@@ -220,7 +235,7 @@ def _has_more(measure: dict[str, Any]) -> bool:
 
 def _with_unit(quantity: str, grouped: dict[str, list[dict[str, Any]]]) -> str:
     unit = grouped[quantity][0]["unit"]
-    return f"{quantity} ({unit})" if unit else quantity
+    return f"{quantity} ({unit})" if unit and quantity != "seconds" else quantity
 
 
 def _origin(result: dict[str, Any], release: str) -> nodes.paragraph:
@@ -258,7 +273,8 @@ def _table_node(cells: Cells, title: str = "") -> nodes.table:
     group += [nodes.colspec("", colwidth=1) for _ in head]
     group += nodes.thead("", _row(head))
     group += nodes.tbody("", *map(_row, body))
-    return nodes.table("", *([nodes.title(title, title)] if title else []), group)
+    classes = ["wide"] if len(head) > 7 else []
+    return nodes.table("", *([nodes.title(title, title)] if title else []), group, classes=classes)
 
 
 def _row(texts: list[str]) -> nodes.row:

@@ -167,6 +167,15 @@ def test_columns_that_number_the_rows_and_dates_in_doubt_are_told(tmp_path):
     )
 
 
+def test_row_numbers_that_are_left_out_anyway_may_be_named(tmp_path):
+    row = np.arange(30)
+    frame = pd.DataFrame({"rownames": row + 1, "x": row % 7, "y": row / 8})
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    for without in ((), ("rownames",)):
+        task = read_task(tmp_path / "rows.csv", "y", without=without)
+        assert list(task.frame.columns) == ["x"]
+
+
 def write_odd_tables():
     row = np.arange(40)
     odd = {"row": row, "same": 3, "typo": row.astype(str), "once": "a", "tiny": 1e-300 * row}

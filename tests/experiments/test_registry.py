@@ -116,7 +116,7 @@ def test_a_wrong_name_gets_a_hint(name, hint):
         choose(discover(), [name])
 
 
-def test_the_page_names_the_experiments_that_there_are():
+def test_the_page_names_the_experiments_that_there_are_and_leads_to_the_page_of_each():
     page = (Path(__file__).parents[2] / "docs/experiments.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
+    named = set(re.findall(r"^\| \[`(\w+)`\]\(results/\1\.md\) \|", page, re.MULTILINE))
     assert named == {listing.name for listing in discover()}

@@ -1,6 +1,7 @@
 """Numbers of the README come from results, and others are found."""
 
 import json
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -32,8 +33,18 @@ def test_numbers_are_filled_in_and_a_wrong_one_is_noticed():
     after = filled(before, ROOT / "results")
     number = f"{first['ours']:.2f}".replace("-", "−")
     assert after == before.replace("?", number)
+    in_table = before.replace(" | ", r" \| ")
+    assert filled(in_table, ROOT / "results") == in_table.replace("?", number)
     with pytest.raises(ValueError, match="no accepted result of 'tin'"):
         filled("<!-- result: tin: x -->1<!-- end -->", ROOT / "results")
+
+
+def test_rows_of_the_tables_of_the_readme_have_as_many_cells_as_their_heads():
+    tables = re.findall(r"(?:^\|.*\n)+", (ROOT / "README.md").read_text(), re.MULTILINE)
+    for table in tables:
+        strokes = [len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()]
+        assert len(set(strokes)) == 1, table
+    assert len(tables) > 2
 
 
 def test_no_number_of_readme_and_docs_is_left_over():

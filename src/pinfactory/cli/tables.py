@@ -77,6 +77,8 @@ class Task(NamedTuple):
 def read_task(path: Path, target: str, kind: Kind = "auto", without: tuple[str, ...] = ()) -> Task:
     """Read a table and find out what kind of problem it is."""
     frame, notes = read(path), []
+    # Row numbers of this name have been left out in reading.
+    without = tuple(name for name in without if name != "rownames" or name in frame)
     refuse_unknown(path, frame, (target, *without))
     for name in _row_numbers(frame.drop(columns=[target, *without])):
         option = f"--without {shlex.quote(name)}"
