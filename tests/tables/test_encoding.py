@@ -181,6 +181,52 @@ def test_dates_may_be_missing_or_text_later_but_no_numbers():
             encoding.transform(frame.assign(day=wrong))
 
 
+DAY_FIRST, MONTH_FIRST = "day/month/year", "month/day/year"
+
+
+@pytest.mark.parametrize(
+    ("form", "order"),
+    [
+        ("%Y-%m-%d", "year-month-day"),
+        ("%Y/%m/%d %H:%M:%S", "year-month-day"),
+        ("%m/%d/%Y %H:%M", MONTH_FIRST),
+        ("%m/%d/%y %I:%M %p", MONTH_FIRST),
+        ("%d.%m.%Y", DAY_FIRST),
+        ("%d-%m-%y", DAY_FIRST),
+    ],
+)
+@pytest.mark.parametrize("library", [pd, pl])
+def test_text_in_which_all_agree_on_one_order_is_dates(library, form, order):
+    days = pd.Series(pd.date_range("1994-07-19 06:05", periods=60, freq="31h"))
+    days = days if "%M" in form else days.dt.normalize()
+    text = [None, *days.dt.strftime(form)[1:]]
+    encoding = Encoding.learn(library.DataFrame({"day": text}))
+    assert encoding.columns[0].done().startswith(f"of text, {order}")
+    expected = pd.DataFrame({"day": days.where(days.index > 0)})
+    numbers = encoding.transform(library.DataFrame({"day": text}))
+    np.testing.assert_allclose(numbers, Encoding.learn(expected).transform(expected))
+    # A row alone does not tell its order, which is that of fit; the year may come first.
+    alone = encoding.transform(library.DataFrame({"day": [days.dt.strftime(form)[20]]}))
+    np.testing.assert_allclose(alone, numbers[20:21])
+    np.testing.assert_allclose(encoding.transform(pd.DataFrame({"day": days[20:21]})), alone)
+    with pytest.raises(
+        ValueError, match=f"'day' must hold dates.*'31/31/1994', which is no {order}"
+    ):
+        encoding.transform(library.DataFrame({"day": ["31/31/1994"]}))
+
+
+def test_dates_whose_order_cannot_be_told_are_text_and_named():
+    text = [f"{day:02}.{month:02}.2024" for month in range(1, 13) for day in range(1, 13)]
+    either = f"{MONTH_FIRST} or {DAY_FIRST} cannot be told"
+    with pytest.warns(UserWarning, match=f"column 'sold' has dates, but {either}, so that it is"):
+        encoding = Encoding.learn(pd.DataFrame({"sold": text, "x": range(144)}))
+    assert encoding.columns[0].done() == f"left out: {either}"
+    # 30 February is no date in any order, and 10.0.3.1 is none.
+    for wrong in ("30/2/2024", "10.0.3.1", "3/4/2024 25:00"):
+        learned = Encoding.learn(pd.DataFrame({"day": ["13/1/2024", "20/1/2024", wrong] * 9}))
+        assert learned.columns[0].kind == "category"
+
+
 def test_a_level_that_was_rare_in_fit_is_no_news():
     frame = pd.DataFrame({"town": ["Ayr", "Bath"] * 30 + ["Cork"]})
     for keep_gaps in (False, True):

@@ -14,8 +14,6 @@ import tyro
 Kind = Literal["auto", "numbers", "classes"]
 # Numbers may be as large, and targets may differ by as little as the inverse.
 MOST = 1e100
-# Such as 7/19/1994 0:00 or 19.7.94; ISO dates are read as such.
-GUESSED_DATE = r"(\d{1,2}[./-]\d{1,2}[./-](\d{4}|\d{2})|\d{4}[./]\d{1,2}[./]\d{1,2})([ T]|$)"
 
 # Parameters that several commands have, with their help.
 DataFile = Annotated[
@@ -82,8 +80,8 @@ def read_task(path: Path, target: str, kind: Kind = "auto", without: tuple[str, 
         option = f"--without {shlex.quote(name)}"
         notes.append(f"{name} numbers the rows; if it says nothing else, use {option}")
     for name in frame.columns.drop([target, *without]):
-        if frame[name].dtype.kind not in "fiubmM" and _are_other_dates(frame[name]):
-            notes.append(f"{name} is taken as text: to be read as dates, write 2024-01-31")
+        if order := _order_of_dates(frame[name]):
+            notes.append(f"{name} is read as dates, {order}")
     gone = int(frame[target].isna().sum())
     if gone:
         told = "1 row" if gone == 1 else f"{gone:,} rows"
@@ -136,10 +134,13 @@ def _row_numbers(frame: Any) -> list[str]:
     return [n for n in whole.columns if whole[n].is_unique and spans[n] <= 1.01 * len(frame)]
 
 
-def _are_other_dates(column: Any) -> bool:
-    """Return whether text is dates in an order of day, month and year that has to be guessed."""
-    known = column.dropna().astype(str)
-    return len(known) > 0 and bool(known.str.match(GUESSED_DATE).all())
+def _order_of_dates(column: Any) -> str:
+    """Return the order of day, month and year in text that is dates, if it can be told."""
+    from pinfactory.tables.text_dates import date_orders
+
+    known = [] if column.dtype.kind in "fiubmM" else column.dropna().astype(str).tolist()
+    orders = date_orders(known)
+    return orders[0] if len(orders) == 1 else ""
 
 
 def _refuse_extreme(frame: Any) -> None:

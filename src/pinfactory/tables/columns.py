@@ -51,6 +51,7 @@ class Column:
     whole: bool = False  #: whether all numbers were whole
     note: str = ""  #: why the column was left out, or what its numbers count or were
     zone: str = ""  #: the time zone of dates, if they have one
+    order: str = ""  #: the order of day, month and year in dates that are text
     #: Whether missing and unknown values stay NaN, as a density needs them. The first category
     #: then has no indicator.
     keeps_gaps: bool = False
@@ -139,7 +140,7 @@ class Column:
     def read(self, series: nw.Series) -> np.ndarray:
         """Return the user's values: numbers with NaN, or text with `MISSING`."""
         if self.part:
-            return frames.date_part(frames.dates(series, self.zone), self.part)
+            return frames.date_part(frames.dates(series, self.zone, self.order), self.part)
         if self.kind == "category":
             words, missing = frames.texts(series)
             return np.where(missing, MISSING, words)

@@ -12,6 +12,8 @@ from jaxtyping import Bool, Float, UInt64
 
 from pinfactory.core.batches import hashed
 
+from .text_dates import parse_dates
+
 # What stands for a missing text.
 MISSING = "(missing)"
 DATES = (nw.Date, nw.Datetime)
@@ -71,8 +73,11 @@ def zone_of(series: nw.Series) -> str:
     return zones[0] if zones else ""
 
 
-def dates(series: nw.Series, zone: str | None = None) -> np.ndarray:
-    """Return a column of dates, or of text in ISO format, in the times of a zone or its own."""
+def dates(series: nw.Series, zone: str | None = None, order: str = "") -> np.ndarray:
+    """Return a column of dates in the times of a zone or its own.
+
+    Of text, too, in an order of day, month and year if there is one, or else in ISO format.
+    """
     own = zone_of(series)
     if zone is not None and own != zone:
         if not own or not zone or series.dtype == nw.Object:
@@ -90,6 +95,8 @@ def dates(series: nw.Series, zone: str | None = None) -> np.ndarray:
         try:
             if series.dtype.is_numeric() and not missing.all():
                 raise ValueError("numbers")
+            if order:
+                return parse_dates(words, order)
             return np.where(missing, "NaT", words).astype(str).astype("datetime64[us]")
         except ValueError as error:
             told = f"column {series.name!r} must hold dates, as in fit, but holds {error}."
