@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, UInt64
 from pinfactory.core.batches import hashed
 
 from .text_dates import parse_dates
+from .text_numbers import parse_numbers
 
 # What stands for a missing text.
 MISSING = "(missing)"
@@ -187,12 +188,16 @@ def truths(words: np.ndarray) -> Float[np.ndarray, " n"]:
     return np.asarray([{"True": 1.0, "False": 0.0}.get(word, np.nan) for word in words.tolist()])
 
 
-def parsed(series: nw.Series, kind: str) -> Float[np.ndarray, " n"]:
+def parsed(series: nw.Series, kind: str, written: str = "") -> Float[np.ndarray, " n"]:
     """Return a column that is a "number" or "boolean" by its kind, but has another type."""
     words, missing = texts(series)
     try:
-        if kind == "boolean" and set(words[~missing]) <= {"True", "False"}:
+        if kind == "boolean" and not all(map(_is_number, words[~missing])):
+            if odd := sorted(set(words[~missing]) - {"True", "False"}):
+                raise ValueError(f"{odd[0]!r} is none")
             return truths(words)
+        if written:
+            return parse_numbers(words, written)
         return np.asarray([float(word or "nan") for word in words.tolist()])
     except ValueError as error:
         raise ValueError(

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from . import frames
 from .columns import DAYS, MISSING, OF_TEXT, OTHER, Column, Kind, Part
 from .text_dates import date_orders
+from .text_numbers import number_forms
 
 # A level in fewer rows, or a share of one twentieth of a small table, is one of the others.
 FEWEST, FEWEST_SHARE, FEWEST_OF_ALL = 10, 0.05, 3
@@ -60,23 +61,32 @@ def _learned(series: nw.Series) -> list[Column]:
             return [_number(name, frames.parsed(series, "number"))]
         if held == "dates":
             return _dates(series)
-        orders = date_orders(words[~missing].tolist())
-        if len(orders) == 1:
-            return _dates(series, orders[0])
-        found = _category(name, np.where(missing, MISSING, words))
-        if orders:
-            doubt = f"{' or '.join(orders)} cannot be told"
-            warnings.warn(
-                f"column {name!r} has dates, but {doubt}, so that it is taken as text: write "
-                "2024-01-31 to make it dates.",
-                stacklevel=2,
-            )
-            found = replace(found, note=doubt)
-        return [found]
+        return _of_text(series, np.where(missing, MISSING, words), words[~missing].tolist())
     raise ValueError(
         f"column {name!r} must hold numbers, booleans, text, categories or dates, but holds "
         f"{dtype}: leave it out, or turn it into one of these."
     )
+
+
+def _of_text(series: nw.Series, words: np.ndarray, known: list[str]) -> list[Column]:
+    """Return a column of text: dates or numbers, if all are written alike, or a category."""
+    name, forms, orders = series.name, number_forms(known), date_orders(known)
+    if len(orders) == 1:
+        return _dates(series, orders[0])
+    if len(forms) == 1:
+        numbers = frames.parsed(series, "number", forms[0])
+        column = _number(name, numbers, note=f"{OF_TEXT}, written as {forms[0]}")
+        return [replace(column, written=forms[0])]
+    column = _category(name, words)
+    if not (several := orders or forms):
+        return [column]
+    kind, plain = ("dates", "2024-01-31") if orders else ("numbers", "1234.5")
+    doubt = f"{' or '.join(several)} cannot be told"
+    warnings.warn(
+        f"column {name!r} has {kind}, but {doubt}, so that it is taken as text: write {plain}.",
+        stacklevel=2,
+    )
+    return [replace(column, note=doubt)]
 
 
 def fewest(n_rows: int) -> int:
@@ -169,5 +179,5 @@ def _dates(series: nw.Series, order: str = "") -> list[Column]:
         else _category(name, frames.date_part(values, part), part)
         for part in parts
     ]
-    learned = [replace(column, zone=zone, order=order) for column in learned]
+    learned = [replace(column, zone=zone, written=order) for column in learned]
     return [column for column in learned if column.kind != "left out"] or learned[:1]
