@@ -148,21 +148,21 @@ def test_a_shell_completes_commands_and_options(tmp_path, capsys, typed, offered
     assert offered in told.stdout.split()
 
 
-def test_columns_that_number_the_rows_and_dates_in_doubt_are_told(tmp_path):
+def test_columns_that_number_the_rows_and_orders_of_dates_are_told(tmp_path):
     row = np.arange(40)
     frame = pd.DataFrame({"the row": row[::-1] + 7, "x": 3 * row, "odd": row % 9, "y": row / 8})
     frame["when"] = [f"{1 + i % 12}/{1 + i % 30}/1994 0:00:00" for i in row]
+    frame["either"] = [f"{1 + i % 12}/{1 + i % 12}/1994" for i in row]
+    frame["pay"] = [f"${1000 + i:,}.50" for i in row]
     frame["ip"] = [f"10.0.{i}.1" for i in row]
     frame.loc[3, "y"] = np.nan
     frame.to_csv(tmp_path / "rows.csv", index=False)
     notes = read_task(tmp_path / "rows.csv", "y").notes
-    assert [note for note in notes if "dates" in note] == [
-        "when is taken as text: to be read as dates, write 2024-01-31"
-    ]
+    assert [note for note in notes if "dates" in note] == ["when is read as dates, month/day/year"]
     assert [note for note in notes if "numbers the rows" in note] == [
         "the row numbers the rows; if it says nothing else, use --without 'the row'"
     ]
-    assert "numbers" not in "".join(
+    assert "numbers the rows" not in "".join(
         read_task(tmp_path / "rows.csv", "y", without=("the row",)).notes
     )
 

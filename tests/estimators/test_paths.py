@@ -119,6 +119,7 @@ def test_gates_of_one_column_are_a_condition_in_words():
         np.testing.assert_array_equal(true_of(where, frame), mine)
         for gate, passing in zip(path.gates, path.passed, strict=True):
             np.testing.assert_array_equal(true_of(gate.comparison, frame), passing)
+        assert path.gates[-1].comparison in ("town = Bath", "town ≠ Bath") or not late[mine].all()
 
 
 def test_another_selector_has_no_path():

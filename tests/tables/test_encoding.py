@@ -87,7 +87,9 @@ def test_what_was_not_seen_is_taken_as_average_and_named(frame):
     assert named["street = (other)"] == 1.0
     with pytest.raises(ValueError, match="lacks 'heating', 'street'"):
         encoding.transform(frame[["garden"]])
-    with pytest.raises(ValueError, match="column 'garden' must hold booleans"):
+    with pytest.raises(
+        ValueError, match="column 'garden' must hold booleans, as in fit, but 'maybe' is none"
+    ):
         encoding.transform(new.assign(garden=["maybe", "not"]))
 
 
@@ -179,6 +181,94 @@ def test_dates_may_be_missing_or_text_later_but_no_numbers():
     for wrong in (20240101, "soon"):
         with pytest.raises(ValueError, match="column 'day' must hold dates"):
             encoding.transform(frame.assign(day=wrong))
+
+
+DAY_FIRST, MONTH_FIRST = "day/month/year", "month/day/year"
+
+
+@pytest.mark.parametrize(
+    ("form", "order"),
+    [
+        ("%Y-%m-%d", "year-month-day"),
+        ("%Y/%m/%d %H:%M:%S", "year-month-day"),
+        ("%m/%d/%Y %H:%M", MONTH_FIRST),
+        ("%m/%d/%y %I:%M %p", MONTH_FIRST),
+        ("%d.%m.%Y", DAY_FIRST),
+        ("%d-%m-%y", DAY_FIRST),
+    ],
+)
+@pytest.mark.parametrize("library", [pd, pl])
+def test_text_in_which_all_agree_on_one_order_is_dates(library, form, order):
+    days = pd.Series(pd.date_range("1994-07-19 06:05", periods=60, freq="31h"))
+    days = days if "%M" in form else days.dt.normalize()
+    text = [None, *days.dt.strftime(form)[1:]]
+    encoding = Encoding.learn(library.DataFrame({"day": text}))
+    assert encoding.columns[0].done().startswith(f"of text, {order}")
+    expected = pd.DataFrame({"day": days.where(days.index > 0)})
+    numbers = encoding.transform(library.DataFrame({"day": text}))
+    np.testing.assert_allclose(numbers, Encoding.learn(expected).transform(expected))
+    # A row alone does not tell its order, which is that of fit; the year may come first.
+    alone = encoding.transform(library.DataFrame({"day": [days.dt.strftime(form)[20]]}))
+    np.testing.assert_allclose(alone, numbers[20:21])
+    np.testing.assert_allclose(encoding.transform(pd.DataFrame({"day": days[20:21]})), alone)
+    with pytest.raises(
+        ValueError, match=f"'day' must hold dates.*'31/31/1994', which is no {order}"
+    ):
+        encoding.transform(library.DataFrame({"day": ["31/31/1994"]}))
+
+
+def test_dates_whose_order_cannot_be_told_are_text_and_named():
+    text = [f"{day:02}.{month:02}.2024" for month in range(1, 13) for day in range(1, 13)]
+    either = f"{MONTH_FIRST} or {DAY_FIRST} cannot be told"
+    with pytest.warns(UserWarning, match=f"column 'sold' has dates, but {either}, so that it is"):
+        encoding = Encoding.learn(pd.DataFrame({"sold": text, "x": range(144)}))
+    assert encoding.columns[0].done() == f"left out: {either}"
+    # 30 February is no date in any order, and 10.0.3.1 is none.
+    for wrong in ("30/2/2024", "10.0.3.1", "3/4/2024 25:00"):
+        learned = Encoding.learn(pd.DataFrame({"day": ["13/1/2024", "20/1/2024", wrong] * 9}))
+        assert learned.columns[0].kind == "category"
+
+
+@pytest.mark.parametrize(
+    ("words", "written", "numbers"),
+    [
+        (["$1,234.50", "-$7", "$ 12,000"], "$1,234.5", [1234.5, -7, 12000]),
+        (["12 %", "3.5%", "100%"], "1,234.5%", [12, 3.5, 100]),
+        (["1.234,50 €", "0,99 €", "7 €"], "1.234,5€", [1234.5, 0.99, 7]),
+        (["1,234", "567", "12,345,678"], "1,234.5", [1234, 567, 12345678]),
+        (["1\u202f234,5", "12,25", "1"], "1.234,5", [1234.5, 12.25, 1]),
+    ],
+)
+def test_numbers_with_signs_and_marks_are_numbers_if_all_are_written_alike(words, written, numbers):
+    frame = pd.DataFrame({"pay": [*words * 20, None], "x": np.arange(61.0)})
+    encoding = Encoding.learn(frame)
+    assert encoding.columns[0].done().startswith(f"of text, written as {written}")
+    for same in (frame, pl.from_pandas(frame)):
+        np.testing.assert_array_equal(encoding.transform(same)[:60, 0], numbers * 20)
+    np.testing.assert_array_equal(encoding.transform(frame[:3].assign(pay=numbers))[:, 0], numbers)
+    with pytest.raises(ValueError, match="column 'pay' must hold numbers, as in fit, but '12 kg'"):
+        encoding.transform(frame.assign(pay="12 kg"))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["12345", "02134", "99999"],  # digits made text on purpose, such as postal codes
+        ["$5", "€5", "$6"],
+        ["5 %", "5", "6"],
+        ["A12", "A13", "B7"],
+        ["10-20", "20-30", "30-40"],
+    ],
+)
+def test_text_that_is_no_number_or_has_several_units_stays_a_category(words):
+    assert Encoding.learn(pd.DataFrame({"a": words * 20})).columns[0].kind == "category"
+
+
+def test_numbers_whose_marks_cannot_be_told_are_text_and_named():
+    either = "1,234.5 or 1.234,5 cannot be told"
+    frame = pd.DataFrame({"size": ["1,234", "5,678", "9,125"] * 20})
+    with pytest.warns(UserWarning, match=f"column 'size' has numbers, but {either}"):
+        assert Encoding.learn(frame).columns[0].kind == "category"
 
 
 def test_a_level_that_was_rare_in_fit_is_no_news():

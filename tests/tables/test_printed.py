@@ -53,12 +53,26 @@ def test_a_gate_of_one_column_is_printed_as_a_comparison():
 
 def test_columns_that_change_hardly_anything_are_counted_with_what_they_change():
     weights = tuple(Weight(name, "", "", 1.0, 0.5, 0) for name in "abcdefg")
-    one = replace(rule(()), weights=weights, rest=(9.0, 5.0, 0.4, 0.3, 0.3, 0.2, 0.1, 0.0))
+    one = replace(rule(()), rows=14, weights=weights, rest=(9.0, 5.0, 0.4, 0.3, 0.3, 0.2, 0.1, 0.0))
     assert printed(one).endswith(
         "         a  +1 ± 0.5\n         b  +1 ± 0.5\n         … and 5 more, together ± 0.4"
     )
     even = replace(one, rest=(9.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 0.0))
     assert printed(even).endswith("e  +1 ± 0.5\n         … and 2 more, together ± 4")
+
+
+def test_weights_of_few_rows_are_said_to_be_in_doubt():
+    weights = tuple(
+        Weight(name, "", "", 1.0, error, 9)
+        for name, error in zip("abc", (0.4, 0.6, 9.0), strict=True)
+    )
+    one = replace(rule(()), rows=5, weights=weights, rest=(9.0, 8.0, 7.0, 0.0))
+    assert printed(one).endswith(
+        "  doubt  5 rows are few for 3 weights: 1 is beyond two standard errors"
+    )
+    assert "doubt" not in printed(replace(one, rows=6))
+    classes = tuple(weight._replace(output=output) for weight in weights for output in "xy")
+    assert replace(one, rows=5, weights=classes).doubt().startswith("5 rows are few for 3 weights")
 
 
 def test_rules_come_back_from_plain_values_that_are_sound():

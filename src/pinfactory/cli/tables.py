@@ -14,8 +14,6 @@ import tyro
 Kind = Literal["auto", "numbers", "classes"]
 # Numbers may be as large, and targets may differ by as little as the inverse.
 MOST = 1e100
-# Such as 7/19/1994 0:00 or 19.7.94; ISO dates are read as such.
-GUESSED_DATE = r"(\d{1,2}[./-]\d{1,2}[./-](\d{4}|\d{2})|\d{4}[./]\d{1,2}[./]\d{1,2})([ T]|$)"
 
 # Parameters that several commands have, with their help.
 DataFile = Annotated[
@@ -83,15 +81,15 @@ def read_task(path: Path, target: str, kind: Kind = "auto", without: tuple[str, 
     for name in _row_numbers(frame.drop(columns=[target, *without])):
         option = f"--without {shlex.quote(name)}"
         notes.append(f"{name} numbers the rows; if it says nothing else, use {option}")
-    for name in frame.columns.drop([target, *without]):
-        if frame[name].dtype.kind not in "fiubmM" and _are_other_dates(frame[name]):
-            notes.append(f"{name} is taken as text: to be read as dates, write 2024-01-31")
+    for name in frame.columns.drop([n for n in without if n != target]):
+        if told := _written(frame[name]):
+            notes.append(f"{name} is read as {told}")
     gone = int(frame[target].isna().sum())
     if gone:
         told = "1 row" if gone == 1 else f"{gone:,} rows"
         notes.append(f"{told} without {target} left out")
         frame = frame[frame[target].notna()].reset_index(drop=True)
-    y = frame.pop(target)
+    y = _numbers(frame.pop(target), kind)
     frame = frame.drop(columns=[name for name in without if name != target])
     if not len(frame.columns):
         raise ValueError(f"{path} must have a column beside {target!r} to predict from")
@@ -138,10 +136,27 @@ def _row_numbers(frame: Any) -> list[str]:
     return [n for n in whole.columns if whole[n].is_unique and spans[n] <= 1.01 * len(frame)]
 
 
-def _are_other_dates(column: Any) -> bool:
-    """Return whether text is dates in an order of day, month and year that has to be guessed."""
-    known = column.dropna().astype(str)
-    return len(known) > 0 and bool(known.str.match(GUESSED_DATE).all())
+def _written(column: Any) -> str:
+    """Return how text that is dates or numbers is written, if that can be told."""
+    from pinfactory.tables.text_dates import date_orders
+    from pinfactory.tables.text_numbers import number_forms
+
+    known = [] if column.dtype.kind in "fiubmM" else column.dropna().astype(str).tolist()
+    found = {"dates, ": date_orders(known), "numbers, written as ": number_forms(known)}
+    return next((kind + of[0] for kind, of in found.items() if len(of) == 1), "")
+
+
+def _numbers(y: Any, kind: Kind) -> Any:
+    """Return a target of text that is numbers as such."""
+    import pandas as pd
+
+    from pinfactory.tables.text_numbers import number_forms, parse_numbers
+
+    if y.dtype.kind in "fiubmM" or kind == "classes":
+        return y
+    words = y.to_numpy(str).astype(object)
+    forms = number_forms(words)
+    return pd.Series(parse_numbers(words, forms[0]), name=y.name) if len(forms) == 1 else y
 
 
 def _refuse_extreme(frame: Any) -> None:

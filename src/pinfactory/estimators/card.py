@@ -115,6 +115,8 @@ def _rules(committee: Committee) -> str:
             told.append("\n".join(f"- {_safe(name)}: {_safe(text)}" for name, text in says))
         if more := rule.left(n_told):
             told.append(f"… and {more}.")
+        if doubt := rule.doubt():
+            told.append(f"{doubt}.")
         parts.append("\n\n".join(told))
     about = (
         f"Changes of {rules.unit} for one unit more, or for a category against the average (where "

@@ -86,7 +86,7 @@ def _of_level(
             terms.append(term)
             order = [i for i in np.argsort(-np.abs(slope[g]), kind="stable") if weight[g, i]]
             told = tuple(names[i] for i in order), tuple(weight[g, order].tolist())
-            short = term.text(encoding.columns[term.column]) if term else ""
+            short = _shorter(encoding, term).text(encoding.columns[term.column]) if term else ""
             gates.append(Gate(*told, float(threshold[g]), bool(side[g] > 0), short))
         held = [above[:, g] == (side[g] > 0) for g in passed]
         rows = np.reshape(held, (len(passed), len(X))).astype(bool)

@@ -28,11 +28,11 @@ def to_sql(committee: Committee, table: str) -> str:
     tree = hierarchy.selector
     if not isinstance(tree, SoftTree):
         raise ValueError(f'`to_sql` needs selector="tree", but got {committee.selector!r}.')
-    timed = [column.name for column in encoding.columns if column.part or column.note == DAYS]
+    timed = [c.name for c in encoding.columns if c.part or c.note == DAYS or c.written]
     if timed:
         raise ValueError(
-            f"`to_sql` cannot take dates and durations apart in every database: fit without "
-            f"{timed[0]!r}, or with columns of numbers that say the same."
+            "`to_sql` cannot take dates, durations and numbers in text apart in every database: "
+            f"fit without {timed[0]!r}, or with columns of numbers that say the same."
         )
     free = np.flatnonzero(np.asarray(hierarchy.available)).tolist()
     steps = _steps(committee, encoding, tree, free)

@@ -37,10 +37,11 @@ def feature_indices(features: Sequence[int | str] | None, names: list[str]) -> l
 
 
 def reach(values: np.ndarray, resolution: int) -> np.ndarray:
-    """Return a grid a little beyond the values."""
+    """Return a grid a little beyond the values, but not below zero if none of them is."""
     low, high = np.nanmin(values), np.nanmax(values)
     margin = 0.08 * (high - low) or max(1.0, 0.08 * abs(low))
-    return np.linspace(low - margin, high + margin, resolution)
+    start = low - margin if low < 0.0 else max(low - margin, 0.0)
+    return np.linspace(start, high + margin, resolution)
 
 
 class Slice(NamedTuple):

@@ -51,6 +51,8 @@ class Column:
     whole: bool = False  #: whether all numbers were whole
     note: str = ""  #: why the column was left out, or what its numbers count or were
     zone: str = ""  #: the time zone of dates, if they have one
+    #: How dates and numbers that are text are written: month/day/year, $1,234.5.
+    written: str = ""
     #: Whether missing and unknown values stay NaN, as a density needs them. The first category
     #: then has no indicator.
     keeps_gaps: bool = False
@@ -139,12 +141,12 @@ class Column:
     def read(self, series: nw.Series) -> np.ndarray:
         """Return the user's values: numbers with NaN, or text with `MISSING`."""
         if self.part:
-            return frames.date_part(frames.dates(series, self.zone), self.part)
+            return frames.date_part(frames.dates(series, self.zone, self.written), self.part)
         if self.kind == "category":
             words, missing = frames.texts(series)
             return np.where(missing, MISSING, words)
         if not series.dtype.is_numeric() and series.dtype not in (nw.Boolean, nw.Duration):
-            return frames.parsed(series, self.kind)
+            return frames.parsed(series, self.kind, self.written)
         return frames.numbers(series)
 
     def told(self, values: np.ndarray) -> np.ndarray:
@@ -190,8 +192,9 @@ class Column:
         if gaps and not self.keeps_gaps:
             gaps += f" set to {quantity(self.fill, 4)}"
             gaps += ", with an indicator" if self.has_missing else ""
-        whole = {"number": "" if gaps else "as it is", "boolean": "0 for false, 1 for true"}[
-            self.kind
-        ]
+        whole = {
+            "number": "" if gaps or self.written else "as it is",
+            "boolean": "0 for false, 1 for true",
+        }[self.kind]
         same = "the same in all rows" if self.low == self.high and not gaps else ""
         return ", ".join(filter(None, (self.note, same or whole, gaps)))

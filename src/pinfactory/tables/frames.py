@@ -12,6 +12,9 @@ from jaxtyping import Bool, Float, UInt64
 
 from pinfactory.core.batches import hashed
 
+from .text_dates import parse_dates
+from .text_numbers import parse_numbers
+
 # What stands for a missing text.
 MISSING = "(missing)"
 DATES = (nw.Date, nw.Datetime)
@@ -71,8 +74,11 @@ def zone_of(series: nw.Series) -> str:
     return zones[0] if zones else ""
 
 
-def dates(series: nw.Series, zone: str | None = None) -> np.ndarray:
-    """Return a column of dates, or of text in ISO format, in the times of a zone or its own."""
+def dates(series: nw.Series, zone: str | None = None, order: str = "") -> np.ndarray:
+    """Return a column of dates in the times of a zone or its own.
+
+    Of text, too, in an order of day, month and year if there is one, or else in ISO format.
+    """
     own = zone_of(series)
     if zone is not None and own != zone:
         if not own or not zone or series.dtype == nw.Object:
@@ -90,6 +96,8 @@ def dates(series: nw.Series, zone: str | None = None) -> np.ndarray:
         try:
             if series.dtype.is_numeric() and not missing.all():
                 raise ValueError("numbers")
+            if order:
+                return parse_dates(words, order)
             return np.where(missing, "NaT", words).astype(str).astype("datetime64[us]")
         except ValueError as error:
             told = f"column {series.name!r} must hold dates, as in fit, but holds {error}."
@@ -180,12 +188,16 @@ def truths(words: np.ndarray) -> Float[np.ndarray, " n"]:
     return np.asarray([{"True": 1.0, "False": 0.0}.get(word, np.nan) for word in words.tolist()])
 
 
-def parsed(series: nw.Series, kind: str) -> Float[np.ndarray, " n"]:
+def parsed(series: nw.Series, kind: str, written: str = "") -> Float[np.ndarray, " n"]:
     """Return a column that is a "number" or "boolean" by its kind, but has another type."""
     words, missing = texts(series)
     try:
-        if kind == "boolean" and set(words[~missing]) <= {"True", "False"}:
+        if kind == "boolean" and not all(map(_is_number, words[~missing])):
+            if odd := sorted(set(words[~missing]) - {"True", "False"}):
+                raise ValueError(f"{odd[0]!r} is none")
             return truths(words)
+        if written:
+            return parse_numbers(words, written)
         return np.asarray([float(word or "nan") for word in words.tolist()])
     except ValueError as error:
         raise ValueError(

@@ -10,6 +10,8 @@ from jaxtyping import Float
 
 from . import frames
 from .columns import DAYS, MISSING, OF_TEXT, OTHER, Column, Kind, Part
+from .text_dates import date_orders
+from .text_numbers import number_forms
 
 # A level in fewer rows, or a share of one twentieth of a small table, is one of the others.
 FEWEST, FEWEST_SHARE, FEWEST_OF_ALL = 10, 0.05, 3
@@ -59,11 +61,32 @@ def _learned(series: nw.Series) -> list[Column]:
             return [_number(name, frames.parsed(series, "number"))]
         if held == "dates":
             return _dates(series)
-        return [_category(name, np.where(missing, MISSING, words))]
+        return _of_text(series, np.where(missing, MISSING, words), words[~missing].tolist())
     raise ValueError(
         f"column {name!r} must hold numbers, booleans, text, categories or dates, but holds "
         f"{dtype}: leave it out, or turn it into one of these."
     )
+
+
+def _of_text(series: nw.Series, words: np.ndarray, known: list[str]) -> list[Column]:
+    """Return a column of text: dates or numbers, if all are written alike, or a category."""
+    name, forms, orders = series.name, number_forms(known), date_orders(known)
+    if len(orders) == 1:
+        return _dates(series, orders[0])
+    if len(forms) == 1:
+        numbers = frames.parsed(series, "number", forms[0])
+        column = _number(name, numbers, note=f"{OF_TEXT}, written as {forms[0]}")
+        return [replace(column, written=forms[0])]
+    column = _category(name, words)
+    if not (several := orders or forms):
+        return [column]
+    kind, plain = ("dates", "2024-01-31") if orders else ("numbers", "1234.5")
+    doubt = f"{' or '.join(several)} cannot be told"
+    warnings.warn(
+        f"column {name!r} has {kind}, but {doubt}, so that it is taken as text: write {plain}.",
+        stacklevel=2,
+    )
+    return [replace(column, note=doubt)]
 
 
 def fewest(n_rows: int) -> int:
@@ -139,9 +162,9 @@ def _category(name: str, values: np.ndarray, part: Part = "") -> Column:
     )
 
 
-def _dates(series: nw.Series) -> list[Column]:
+def _dates(series: nw.Series, order: str = "") -> list[Column]:
     """Return the parts of a date that differ between rows."""
-    name, values, zone = series.name, frames.dates(series), frames.zone_of(series)
+    name, values, zone = series.name, frames.dates(series, order=order), frames.zone_of(series)
     known = values[~np.isnat(values)]
     parts = [
         part for part in get_args(Part)[1:] if len(np.unique(frames.date_part(known, part))) > 1
@@ -149,11 +172,12 @@ def _dates(series: nw.Series) -> list[Column]:
     if not parts:
         note = "one date in all rows" if len(known) else NO_VALUE
         return [Column(name, "left out", note=note)]
+    note = f"of {zone}" if zone else order and f"{OF_TEXT}, {order}"
     learned = [
-        _number(name, frames.date_part(values, part), part=part, note=f"of {zone}" if zone else "")
+        _number(name, frames.date_part(values, part), part=part, note=note)
         if part in ("year", "hour")
         else _category(name, frames.date_part(values, part), part)
         for part in parts
     ]
-    learned = [replace(column, zone=zone) for column in learned]
+    learned = [replace(column, zone=zone, written=order) for column in learned]
     return [column for column in learned if column.kind != "left out"] or learned[:1]

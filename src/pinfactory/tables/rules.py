@@ -1,6 +1,7 @@
 """Where each expert applies and what it says, as plain values and text: `Rules`."""
 
 import textwrap
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -155,6 +156,19 @@ class Rule:
         more = len(self.columns()) - told
         return f"{more} more, together ± {quantity(self.rest[told], 2)}" if more > 0 else ""
 
+    def doubt(self) -> str:
+        """Say how many weights are clear if the rows are fewer than two for each; else "".
+
+        Each answer (of several classes or targets) has weights of its own.
+        """
+        n_weights = max(Counter(weight.output for weight in self.weights).values(), default=0)
+        if self.rows >= 2 * n_weights:
+            return ""
+        n_clear = sum(abs(weight.value) > 2.0 * weight.error for weight in self.weights)
+        few = f"{self.rows:,} rows are few for {n_weights:,} weights"
+        several = f"{n_clear:,} are" if n_clear > 1 else "1 is" if n_clear else "none is"
+        return f"{few}: {several} beyond two standard errors"
+
     def says(self, most: int = MOST_PRINTED) -> list[tuple[str, str]]:
         """Return the most important columns with what they change, as text."""
         lines = []
@@ -253,7 +267,8 @@ class Rules:
             else:
                 lines += _wrapped("       ", f"{name}  {told}", deeper=2)
         more = rule.left(n_told)
-        return "\n".join(lines + ([f"         … and {more}"] if more else []))
+        lines += [f"         … and {more}"] if more else []
+        return "\n".join(lines + (_wrapped("doubt  ", rule.doubt()) if rule.doubt() else []))
 
     def to_plain(self) -> dict[str, Any]:
         """Return plain values for a file."""
