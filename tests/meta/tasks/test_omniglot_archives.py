@@ -137,6 +137,19 @@ def test_a_download_that_is_always_damaged_is_not_kept(
     assert not (archives.cache_directory() / "images_evaluation.zip").exists()
 
 
+def test_a_damaged_download_may_have_been_removed_by_another_process(
+    official: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(archive: archives.Archive, path: Path, preprocessing: str) -> None:
+        path.unlink()
+        raise ValueError("damaged")
+
+    monkeypatch.setattr(archives, "URL", official.as_uri() + "/{name}")
+    monkeypatch.setattr(archives, "read", read)
+    with pytest.raises(ValueError, match="must be the official archive"):
+        archives.load(None, "centred")
+
+
 @pytest.mark.parametrize(
     ("headers", "told"),
     [({"Content-Length": "1000"}, "only 2 of 1000 bytes"), ({}, "IncompleteRead")],
