@@ -1,5 +1,6 @@
 """Laws that hold for every learner of the library."""
 
+import copy
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 from sklearn.base import clone
 
 from facades import FACADES, N_EXPERTS, assert_possible
+from pinfactory import SpecialistMixture
 from pinfactory.baselines import MAML
 from pinfactory.callbacks import Callback
 
@@ -100,8 +102,12 @@ def asked_in_a_fork(facade, learner):
     if child := os.fork():
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     signal.alarm(60)
+    asks = [facade.answer, facade.responsibilities, copy.deepcopy]
+    asks.append(lambda _: facade.fit(facade.make()))
+    if isinstance(learner, SpecialistMixture):
+        asks.append(lambda mixture: mixture.sample())
     try:
-        for ask in (facade.answer, facade.responsibilities, lambda _: facade.fit(facade.make())):
+        for ask in asks:
             with pytest.raises(RuntimeError, match="get_context"):
                 ask(learner)
         os._exit(7)

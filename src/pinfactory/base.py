@@ -1,5 +1,6 @@
 """What all learners share: one way to train, callbacks, checkpoints, interrupts and files."""
 
+import copy
 import math
 import warnings
 from abc import abstractmethod
@@ -52,6 +53,13 @@ class Learnable(BaseEstimator):
         """Raise `NotFittedError` before `fit`; agents, which have none, can act from the start."""
         if hasattr(self, "fit"):
             check_is_fitted(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """Return a copy with arrays of its own, which JAX makes."""
+        twin = memo[id(self)] = type(self).__new__(type(self))
+        with library_settings():
+            vars(twin).update(copy.deepcopy(vars(self), memo))
+        return twin
 
     @property
     def effective_experts_(self) -> float:

@@ -97,6 +97,22 @@ def test_the_oldest_programs_go_when_room_is_short(tmp_path, monkeypatch):
     assert sorted(os.listdir(tmp_path)) == ["a-cache", "b-cache"]
 
 
+def test_programs_that_another_process_deletes_meanwhile_do_not_matter(tmp_path, monkeypatch):
+    (tmp_path / "gone-cache").symlink_to(tmp_path / "nowhere")  # listed, but no file
+    (tmp_path / "kept-cache").write_bytes(bytes(10))
+    compiling._prune(tmp_path)
+    compiling._drop_damaged(tmp_path)
+    assert (tmp_path / "kept-cache").exists()
+    # Others are gone when they are to be deleted.
+    (tmp_path / "kept-cache").unlink()
+    monkeypatch.setattr(compiling, "_programs", lambda folder: [(1.0, 10, folder / "kept-cache")])
+    monkeypatch.setattr(compiling, "_MOST_BYTES", 0)
+    compiling._prune(tmp_path)
+    (tmp_path / "checked").unlink()
+    monkeypatch.setattr(compiling, "_MOST_SECONDS_BACK", 1e12)
+    compiling._drop_damaged(tmp_path)
+
+
 def test_a_damaged_program_is_not_kept_for_ever(tmp_path):
     code = """
         import jax, warnings

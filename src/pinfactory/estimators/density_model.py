@@ -97,6 +97,7 @@ class DensityModel(FrameInputs, DensityMixin, Learnable):
         """Return the mean log-density of the samples."""
         return float(np.average(self.score_samples(X), weights=sample_weight))
 
+    @with_library_settings
     def sample(self, n_samples: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """Draw samples from the density; return them and the experts they come from."""
         check_is_fitted(self)

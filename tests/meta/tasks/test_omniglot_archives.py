@@ -4,6 +4,7 @@ import hashlib
 import io
 import shutil
 import zipfile
+from contextlib import suppress
 from http.client import IncompleteRead
 from pathlib import Path
 
@@ -23,7 +24,7 @@ def drawings(seed: int) -> np.ndarray:
 def pack(path: Path, ink: np.ndarray) -> archives.Archive:
     """Write an archive as the official ones are, and return what identifies it."""
     digest = hashlib.sha256()
-    with zipfile.ZipFile(path, "w") as archive:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(f"{path.stem}/", "")
         for character in range(len(ink)):
             for drawing in range(archives.DRAWINGS):
@@ -136,6 +137,19 @@ def test_a_download_that_is_always_damaged_is_not_kept(
     assert not (archives.cache_directory() / "images_evaluation.zip").exists()
 
 
+def test_a_damaged_download_may_have_been_removed_by_another_process(
+    official: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(archive: archives.Archive, path: Path, preprocessing: str) -> None:
+        path.unlink()
+        raise ValueError("damaged")
+
+    monkeypatch.setattr(archives, "URL", official.as_uri() + "/{name}")
+    monkeypatch.setattr(archives, "read", read)
+    with pytest.raises(ValueError, match="must be the official archive"):
+        archives.load(None, "centred")
+
+
 @pytest.mark.parametrize(
     ("headers", "told"),
     [({"Content-Length": "1000"}, "only 2 of 1000 bytes"), ({}, "IncompleteRead")],
@@ -193,6 +207,22 @@ def test_a_damaged_archive_is_refused(official: Path) -> None:
     path.write_bytes(content)
     with pytest.raises(ValueError, match="damaged"):
         archives.load(official, "centred")
+
+
+def test_a_bit_that_has_changed_anywhere_is_damage_or_changes_nothing(official: Path) -> None:
+    path = official / "images_background.zip"
+    content = path.read_bytes()
+    sound = archives.read(archives.ARCHIVES[0], path, "resized").images
+    # The encryption mark of the first member, too, and positions all over the file.
+    directory = content.index(b"PK\x01\x02")
+    for position in (directory + 8, *range(0, len(content), len(content) // 60)):
+        for bit in (0x01, 0x40):
+            altered = bytearray(content)
+            altered[position] ^= bit
+            path.write_bytes(altered)
+            with suppress(ValueError):  # any other error is a raw one
+                read = archives.read(archives.ARCHIVES[0], path, "resized").images
+                np.testing.assert_array_equal(read, sound)
 
 
 def test_archives_of_something_else_are_refused(official: Path) -> None:

@@ -27,6 +27,9 @@ HINT = (
     f"variable {FOLDER_VARIABLE}."
 )
 DRAWINGS, SIDE, INK_SIDE = 20, 28, 22
+# What comes of a damaged zip besides errors of the system: one of a member that cannot be
+# decompressed, is called encrypted, or is said to be of a kind that nobody knows.
+_ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
 
 
 class Archive(NamedTuple):
@@ -92,7 +95,7 @@ def _read_cache(path: Path) -> Characters | None:
         # NumPy leaves a damaged file open that it opened itself.
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
             found = {name: arrays[name] for name in ("images", "alphabets", "digest")}
-    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error):
+    except (*_ZIP_ERRORS, OSError, KeyError, ValueError):
         return None
     n_characters = sum(archive.characters for archive in ARCHIVES)
     sound = (
@@ -119,7 +122,7 @@ def _read_or_fetch(archive: Archive, path: Path, preprocessing: str) -> Characte
     try:
         return read(archive, path, preprocessing)
     except ValueError as error:
-        path.unlink()
+        path.unlink(missing_ok=True)  # another process may have been first
         raise ValueError(
             f"{archive.name} must be the official archive, but what was fetched from "
             f"{URL.format(name=archive.name)} is not ({error}); {HINT}"
@@ -215,7 +218,7 @@ def _drawings(path: Path) -> Iterator[tuple[str, Bool[np.ndarray, "h w"]]]:
             for name in sorted(n for n in archive.namelist() if n.endswith(".png")):
                 with Image.open(io.BytesIO(archive.read(name))) as image:
                     yield name, ~np.asarray(image.convert("1"))
-    except (zipfile.BadZipFile, EOFError, OSError) as error:
+    except (*_ZIP_ERRORS, OSError) as error:
         raise ValueError(
             f"{path} must be a whole zip archive, but it is damaged ({error}); fetch it again."
         ) from error
