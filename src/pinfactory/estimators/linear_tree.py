@@ -206,9 +206,11 @@ class Regressions:
 
         def loss(flat: np.ndarray, penalty: float) -> tuple[float, np.ndarray]:
             change = flat.reshape(shape)
-            log_probs = log_softmax(offset + x @ change, axis=1)
-            gradient = x.T @ (weight * (np.exp(log_probs) - y)) + penalty * change
-            value = -np.sum(weight * y * log_probs) + 0.5 * penalty * np.sum(change**2)
+            value, gradient = 0.5 * penalty * np.sum(change**2), penalty * change
+            for k in parts(len(x)):
+                log_probs = log_softmax(offset[k] + x[k] @ change, axis=1)
+                value -= np.sum(weight[k] * y[k] * log_probs)
+                gradient += x[k].T @ (weight[k] * (np.exp(log_probs) - y[k]))
             return float(value), gradient.ravel()
 
         best, flat, result = -np.inf, np.zeros(parent.coefficients.size), parent
@@ -217,8 +219,12 @@ class Regressions:
             found = minimize(loss, flat, (penalty,), "L-BFGS-B", jac=True, options={"maxiter": 50})
             flat = found.x
             coefficients = parent.coefficients + flat.reshape(shape)
-            probs = softmax(x @ coefficients, axis=1)
-            heavy = weight[:, 0] * curvature(probs)
+            heavy = np.concatenate(
+                [
+                    weight[k, 0] * curvature(softmax(x[k] @ coefficients, axis=1))
+                    for k in parts(len(x))
+                ]
+            )
             values = np.linalg.eigvalsh(_gram(x, np.sqrt(heavy)))
             log_det = np.sum(np.log1p(np.maximum(values, 0.0) / penalty))
             evidence = -found.fun - 0.5 * (shape[1] - 1) * log_det

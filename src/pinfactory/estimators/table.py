@@ -276,7 +276,7 @@ class Table(NamedTuple):
     def padded(self, length: int | None = None) -> Data:
         """Return the rows, and others of no weight, in a length that other tables share."""
         length = length or padded_length(len(self.x))
-        return Data(*(jax.device_put(padded(column, length)) for column in self))
+        return Data(*jax.device_put(tuple(padded(column, length) for column in self)))
 
     def blocks(self, length: int) -> Iterator[Data]:
         """Return all rows in parts of at most `length`, each padded."""
