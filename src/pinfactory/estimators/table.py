@@ -91,7 +91,8 @@ def repetitions(weight: Float[np.ndarray, " n"], classes: np.ndarray) -> Int[np.
 def _merged(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[Rows, np.ndarray]:
     """Return the distinct rows that weigh anything in the order of their hashes, beside these."""
     kept = np.flatnonzero(weight)
-    columns = (column[kept] for column in (*x.T, *y.reshape(len(y), -1).T))
+    chosen = slice(None) if len(kept) == len(x) else kept
+    columns = (column[chosen] for column in (*x.T, *y.reshape(len(y), -1).T))
     code = hash_rows(columns, len(kept)) * MIX
     order = sorted_rows(code)
     ordered = code[order]
