@@ -47,8 +47,8 @@ def numpy_generator(key: Key[Array, ""]) -> np.random.Generator:
 def draw_uniform(shapes: Any, bound: float, *, key: Key[Array, ""]) -> Any:
     """Return a module with weights within ±`bound`, from one of their shapes."""
     random = numpy_generator(key)
-    return jax.tree.map(
-        lambda s: jax.device_put(random.uniform(-bound, bound, s.shape).astype(s.dtype)), shapes
+    return jax.device_put(
+        jax.tree.map(lambda s: random.uniform(-bound, bound, s.shape).astype(s.dtype), shapes)
     )
 
 

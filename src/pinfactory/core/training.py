@@ -404,7 +404,7 @@ def _is_narrow(state: PyTree) -> bool:
 
 
 def _floats(tree: PyTree) -> list[Array]:
-    return jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array))
+    return [leaf for leaf in jax.tree.leaves(tree) if eqx.is_inexact_array(leaf)]
 
 
 @compiled

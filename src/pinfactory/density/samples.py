@@ -58,7 +58,9 @@ def canonical_codes(x: np.ndarray, mean: np.ndarray, deviation: np.ndarray) -> n
 
 
 def _mixed(code: np.ndarray, standardised: np.ndarray) -> np.ndarray:
-    return hashed(code, np.round(standardised * 1e6).astype(np.int64).view(np.uint64))
+    millionths = standardised * 1e6
+    np.round(millionths, out=millionths)
+    return hashed(code, millionths.astype(np.int64).view(np.uint64))
 
 
 class Whitening(NamedTuple):
@@ -81,7 +83,7 @@ class Whitening(NamedTuple):
         share /= np.maximum(share.sum(axis=0), np.finfo(float).tiny)
         # A first sample is near the data, so that a mean far from zero loses no digits.
         near = np.nan_to_num(np.take_along_axis(x, missing.argmin(axis=0)[None], axis=0)[0])
-        x = np.where(missing, near, x)
+        x = np.where(missing, near, x) if missing.any() else x
         location = near + np.sum(share * (x - near), axis=0)
         centred = x - location
         with np.errstate(over="ignore"):
@@ -116,10 +118,12 @@ class Whitening(NamedTuple):
     def columns(self, x: np.ndarray, n: int | None = None) -> np.ndarray:
         """Return samples as columns, and columns of zeros to make it n; a missing value is zero."""
         result = np.zeros((x.shape[1], len(x) if n is None else n), np.float32)
-        x = np.where(np.isnan(x), self.location, x)
-        mapped = self.transform @ ((x - self.location) / self.scale).T
+        centred = x - self.location
+        centred[np.isnan(x)] = 0.0
+        centred /= self.scale
+        mapped = self.transform @ centred.T
         # Squares of larger numbers would overflow in single precision.
-        result[:, : len(x)] = np.clip(mapped, -1e12, 1e12)
+        result[:, : len(x)] = np.clip(mapped, -1e12, 1e12, out=mapped)
         return result
 
     def blocks(self, x: np.ndarray, rows: Rows) -> tuple[np.ndarray, np.ndarray, int]:

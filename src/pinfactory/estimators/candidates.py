@@ -128,19 +128,18 @@ def _trees(
     # A schedule is itself a way to begin.
     if not possible or start == "random" or (start == "auto" and replica.is_scheduled):
         return [None] * len(learned)
-    grow = partial(trainer.problem.grow, n_leaves=replica.n_experts)
-    parts = [table.take(rows) for rows in learned]
-    parallel = [grow(part) for part in parts]
+    grow = partial(trainer.problem.grow, table, n_leaves=replica.n_experts)
+    parallel = [grow(rows=rows) for rows in learned]
     n_columns = table.x.shape[1]
     # Fewer rows than columns never pay for the weights of an oblique split.
-    possible = 1 < n_columns < len(parts[0].x)
+    possible = 1 < n_columns < len(learned[0])
     if validation is None or replica.n_experts == 1 or not possible:
         return [*parallel]
-    oblique = [grow(parts[0], oblique=True)]
+    oblique = [grow(rows=learned[0], oblique=True)]
     mean, error = _gain_of_trees(oblique, parallel[:1], table, validation)
     if mean <= error:  # not worth a tree in every fold
         return [*parallel]
-    oblique += [grow(part, oblique=True) for part in parts[1:]]
+    oblique += [grow(rows=rows, oblique=True) for rows in learned[1:]]
     mean, error = _gain_of_trees(oblique, parallel, table, validation)
     return [*(oblique if mean > BEYOND_NOISE * error else parallel)]
 
@@ -216,7 +215,7 @@ def _states(
 ) -> list[State]:
     """Return the states in which candidates begin, each with the tree of its own rows."""
     replicas = [candidate.replica for candidate in candidates]
-    hierarchies = [state.model for state in trainer.start(replicas)]
+    hierarchies = trainer.hierarchies(replicas)
     taught = []
     for n, (candidate, tree) in enumerate(zip(candidates, trees, strict=True)):
         if candidate.tree and tree is not None:

@@ -197,7 +197,11 @@ class Trainer:
     # ------------------------------------------------------------------ states before training
 
     def start(self, replicas: Sequence[Replica]) -> list[State]:
-        """Return untrained states; all replicas have the shape of the largest."""
+        """Return untrained states."""
+        return self.initial_states(self.hierarchies(replicas), replicas)
+
+    def hierarchies(self, replicas: Sequence[Replica]) -> list[Hierarchy]:
+        """Return hierarchies of random parameters; all have the shape of the largest."""
         sizes, most = self.settings._sizes(), max(r.n_experts for r in replicas)
 
         def untrained(replica: Replica) -> Hierarchy:
@@ -208,7 +212,7 @@ class Trainer:
             available = jax.device_put(np.arange(most) < replica.n_experts)
             return eqx.tree_at(lambda h: h.available, self._hierarchy(key, (most,)), available)
 
-        return self.initial_states(list(map(untrained, replicas)), replicas)
+        return list(map(untrained, replicas))
 
     def initial_states(
         self, hierarchies: Sequence[Hierarchy], replicas: Sequence[Replica]

@@ -30,6 +30,8 @@ LOG_2PI = float(np.log(2.0 * np.pi))
 LEAF_SPREADS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 # So many rows' worth of the parent's variance is in every leaf's.
 PRIOR_ROWS = 5.0
+# So many rows are copied at a time.
+PART = 65_536
 # A gate of the selector goes from 0.05 to 0.95 within a deviation of the column in its leaf.
 SHARPNESS = 6.0
 # A perceptron begins small beside the linear map that a leaf gave it.
@@ -155,10 +157,10 @@ class Regressions:
         return self._fit_numbers(rows, parent, child) if self.linear else self._constant(rows)
 
     def _fit_numbers(self, rows: np.ndarray, parent: Node, child: bool) -> Node:
-        x, weight = self.x[rows], self.weight[rows]
-        residual = self.y[rows] - x @ parent.coefficients
-        values, vectors = _spectrum(np.sqrt(weight)[:, None] * x)
-        cross = (x @ vectors).T @ (weight[:, None] * residual)
+        x, y, weight = self._take(rows)
+        residual = y - x @ parent.coefficients
+        values, vectors = _spectrum(x, np.sqrt(weight))
+        cross = sum((x[k] @ vectors).T @ (weight[k, None] * residual[k]) for k in parts(len(x)))
         total, square = weight.sum(), weight @ residual**2
         best, result = -np.inf, parent
         floor = np.exp(2.0 * self.log_floor)
@@ -182,6 +184,11 @@ class Regressions:
                 result = Node(parent.coefficients + vectors @ shrunk, 0.5 * np.log(scale))
         return result
 
+    def _take(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return inputs, targets and weights of rows; all of them are not copied."""
+        chosen = slice(None) if len(rows) == len(self.x) else rows
+        return self.x[chosen], self.y[chosen], self.weight[chosen]
+
     def _constant(self, rows: np.ndarray) -> Node:
         y, weight = self.y[rows], self.weight[rows]
         coefficients = np.zeros((self.x.shape[1], y.shape[1]))
@@ -191,16 +198,19 @@ class Regressions:
         return Node(coefficients, np.maximum(0.5 * np.log(variance + 1e-12), self.log_floor))
 
     def _fit_classes(self, rows: np.ndarray, parent: Node) -> Node:
-        x, y, weight = self.x[rows], self.y[rows], self.weight[rows, None]
+        x, y, weight = self._take(rows)
+        weight = weight[:, None]
         if not self.linear:
             x = x * (np.arange(x.shape[1]) == x.shape[1] - 1)
         offset, shape = x @ parent.coefficients, parent.coefficients.shape
 
         def loss(flat: np.ndarray, penalty: float) -> tuple[float, np.ndarray]:
             change = flat.reshape(shape)
-            log_probs = log_softmax(offset + x @ change, axis=1)
-            gradient = x.T @ (weight * (np.exp(log_probs) - y)) + penalty * change
-            value = -np.sum(weight * y * log_probs) + 0.5 * penalty * np.sum(change**2)
+            value, gradient = 0.5 * penalty * np.sum(change**2), penalty * change
+            for k in parts(len(x)):
+                log_probs = log_softmax(offset[k] + x[k] @ change, axis=1)
+                value -= np.sum(weight[k] * y[k] * log_probs)
+                gradient += x[k].T @ (weight[k] * (np.exp(log_probs) - y[k]))
             return float(value), gradient.ravel()
 
         best, flat, result = -np.inf, np.zeros(parent.coefficients.size), parent
@@ -209,12 +219,13 @@ class Regressions:
             found = minimize(loss, flat, (penalty,), "L-BFGS-B", jac=True, options={"maxiter": 50})
             flat = found.x
             coefficients = parent.coefficients + flat.reshape(shape)
-            probs = softmax(x @ coefficients, axis=1)
-            heavy = weight[:, 0] * curvature(probs)
-            scaled = np.sqrt(heavy)[:, None] * x
-            # Of the two Gram matrices with the same values above zero the smaller one.
-            gram = scaled.T @ scaled if x.shape[1] <= len(x) else scaled @ scaled.T
-            values = np.linalg.eigvalsh(gram)
+            heavy = np.concatenate(
+                [
+                    weight[k, 0] * curvature(softmax(x[k] @ coefficients, axis=1))
+                    for k in parts(len(x))
+                ]
+            )
+            values = np.linalg.eigvalsh(_gram(x, np.sqrt(heavy)))
             log_det = np.sum(np.log1p(np.maximum(values, 0.0) / penalty))
             evidence = -found.fun - 0.5 * (shape[1] - 1) * log_det
             if evidence <= best:
@@ -223,16 +234,29 @@ class Regressions:
         return result
 
 
+def parts(n_rows: int) -> list[slice]:
+    """Return parts of the rows, so that what is computed of them takes little memory."""
+    return [slice(start, start + PART) for start in range(0, n_rows, PART)]
+
+
+def _gram(x: Float[np.ndarray, "n d"], scale: Float[np.ndarray, " n"]) -> np.ndarray:
+    """Return zᵀz of scaled rows z, or zzᵀ, which has the same values above zero, if smaller."""
+    if x.shape[1] > len(x):
+        scaled = scale[:, None] * x
+        return scaled @ scaled.T
+    scaled_parts = (scale[k, None] * x[k] for k in parts(len(x)))
+    return sum((part.T @ part for part in scaled_parts), start=np.zeros(()))
+
+
 def _spectrum(
-    x: Float[np.ndarray, "n d"],
+    x: Float[np.ndarray, "n d"], scale: Float[np.ndarray, " n"]
 ) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, "d k"]]:
-    """Return eigenvalues and eigenvectors of xᵀx: of more columns than rows, those above zero."""
+    """Return eigenvalues and eigenvectors of zᵀz of scaled rows z: if these are few, above zero."""
+    values, vectors = eigh(_gram(x, scale))
     if x.shape[1] <= len(x):
-        values, vectors = eigh(x.T @ x)
         return np.maximum(values, 0.0), vectors
-    values, sides = eigh(x @ x.T)
     kept = values > len(x) * np.finfo(float).eps * values[-1]
-    return values[kept], x.T @ (sides[:, kept] / np.sqrt(values[kept]))
+    return values[kept], (scale[:, None] * x).T @ (vectors[:, kept] / np.sqrt(values[kept]))
 
 
 def curvature(probs: Float[np.ndarray, "n k"]) -> Float[np.ndarray, " n"]:
@@ -242,7 +266,9 @@ def curvature(probs: Float[np.ndarray, "n k"]) -> Float[np.ndarray, " n"]:
 
 def with_intercept(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d1"]:
     """Return inputs with ones in a last column."""
-    return np.column_stack([x, np.ones(len(x))]).astype(float)
+    joined = np.ones((len(x), x.shape[1] + 1))
+    joined[:, :-1] = x
+    return joined
 
 
 # ------------------------------------------------------------- committees that begin as a tree

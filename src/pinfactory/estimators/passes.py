@@ -189,7 +189,7 @@ def _errors_of_line(trainer: Trainer, table: Table, judged: Table) -> Float[Arra
     if trainer.problem.judge.error is None or not accepts_leaves(expert):
         return None
     rows = np.arange(min(len(table.x), MOST_RANGED))
-    line = trainer.problem.grow(table.take(rows), n_leaves=1)
+    line = trainer.problem.grow(table, n_leaves=1, rows=rows)
     squares = np.sum(line.errors_of_root(judged) ** 2, axis=1)
     data = judged._replace(y=squares.astype(np.float32)).padded()
     return data.y

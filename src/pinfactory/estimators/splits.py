@@ -19,8 +19,17 @@ from threadpoolctl import threadpool_limits
 
 from pinfactory.core.growth import best_split, parameter_price
 
-from .linear_tree import PRIOR_ROWS, LinearTree, Node, Regressions, Split, curvature, with_intercept
-from .table import Table
+from .linear_tree import (
+    PRIOR_ROWS,
+    LinearTree,
+    Node,
+    Regressions,
+    Split,
+    curvature,
+    parts,
+    with_intercept,
+)
+from .table import RowNumbers, Table
 
 # Cuts of a column: few to find the best columns, more to find the best cut of those.
 COARSE, FINE, FINE_COLUMNS = 8, 32, 3
@@ -44,6 +53,7 @@ def grow(
     table: Table,
     n_leaves: int,
     *,
+    rows: RowNumbers | None = None,
     n_classes: int | None = None,
     log_floor: Float[np.ndarray, " t"] | float = -5.0,
     linear: bool = True,
@@ -57,6 +67,8 @@ def grow(
         Standardised rows in the order of a hash of their content.
     n_leaves
         The most leaves there may be; growth ends earlier where no split gains evidence.
+    rows
+        Those of the table that it grows on; all by default.
     n_classes
         Number of classes if targets are class codes; else they are columns of numbers.
     log_floor
@@ -66,12 +78,14 @@ def grow(
     oblique
         Whether splits may be oblique, or all are parallel to an axis.
     """
+    chosen = slice(None) if rows is None else rows
+    y = table.y[chosen]
     # Threads cost more than they bring on matrices this small.
     with threadpool_limits(1, user_api="blas"):
         return Growth(
-            with_intercept(table.x),
-            table.y.astype(float) if n_classes is None else np.eye(n_classes)[table.y],
-            table.weight.astype(float),
+            with_intercept(table.x[chosen]),
+            y.astype(float) if n_classes is None else np.eye(n_classes)[y],
+            table.weight[chosen].astype(float),
             n_classes is not None,
             linear,
             np.asarray(log_floor, float),
@@ -111,15 +125,16 @@ class Growth(Regressions):
                 break
             rows, node, best = leaves[chosen]
             assert best is not None
-            values, weight = self.x[rows, :-1] @ best.direction, self.weight[rows]
+            pieces = [self.x[rows[k], :-1] @ best.direction for k in parts(len(rows))]
+            values, weight = np.concatenate(pieces), self.weight[rows]
             above = values > best.cut
-            parts = [rows[~above], rows[above]]
-            nodes = [self.fit(part, node) for part in parts]
+            sides = [rows[~above], rows[above]]
+            nodes = [self.fit(side, node) for side in sides]
             width = float(np.sqrt(np.cov(values, aweights=weight, ddof=0)))
             splits.append(Split(chosen, best.direction, best.cut, width, *nodes))
             more = len(leaves) + 1 < n_leaves
             leaves[chosen], new = (
-                self._leaf(part, child, more) for part, child in zip(parts, nodes, strict=True)
+                self._leaf(side, child, more) for side, child in zip(sides, nodes, strict=True)
             )
             leaves.append(new)
         return LinearTree(root, splits, self.classify)

@@ -140,7 +140,7 @@ class TableLearner(FrameInputs, CommitteeSettings):
         if not self.standardise:
             return
         self.scaler_ = StandardScaler()
-        for part in rows.parts():
+        for part in rows.parts(65_536):
             self.scaler_.partial_fit(X[part.position], sample_weight=part.weight)
         scale = indicator_scales(X, rows)
         self.scaler_.scale_[scale > 0.0] = scale[scale > 0.0]
