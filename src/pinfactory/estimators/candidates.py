@@ -269,14 +269,18 @@ def _choose(
 ) -> tuple[int, Gain | None]:
     """Return the best candidate and its gain over one expert.
 
-    One expert is kept unless a tree gains more than `BEYOND_NOISE` standard errors, and that
-    unless a random start does: what begins as a tree does not depend on the seed.
+    One expert is kept unless a tree gains more than `BEYOND_NOISE` standard errors, in score or in
+    squared error, and that unless a random start does in score: what begins as a tree does not
+    depend on the seed.
     """
     judged = validation.judged_together(len(candidates))
-    rows = scores_of_rows(trainer.problem.judge, states, judged, validation.folded)
     weight = np.asarray(validation.judged.weight, float).ravel()
     kept = weight > 0
-    scores = np.asarray(rows, float).reshape(len(candidates), -1)[:, kept]
+    scores, errors = (
+        None if rows is None else np.asarray(rows, float).reshape(len(candidates), -1)[:, kept]
+        for rows in scores_of_rows(trainer.problem.judge, states, judged, validation.folded)
+    )
+    assert scores is not None
     weight = weight[kept]
 
     # From the simplest kind to the others: one leaf, trees, random starts.
@@ -289,8 +293,12 @@ def _choose(
         if chosen is None:
             chosen = best
         elif best_scores[best] > best_scores[chosen]:
-            mean, error = mean_gain(scores[best] - scores[chosen], weight)
-            chosen = best if mean > BEYOND_NOISE * error else chosen
+            gained = [scores[best] - scores[chosen]]
+            if errors is not None and candidates[best].tree:
+                # A few rows far from what is expected hide a gain in likelihood first.
+                gained.append(errors[chosen] - errors[best])
+            gains = [mean_gain(rows, weight) for rows in gained]
+            chosen = best if any(mean > BEYOND_NOISE * error for mean, error in gains) else chosen
     assert chosen is not None
     single = kinds.get((False, False))
     return chosen, mean_gain(scores[chosen] - scores[single[0]], weight) if single else None

@@ -95,12 +95,13 @@ def held_out_scores(
 @compiled
 def scores_of_rows(
     judge: Judge, states: State, judged: Data, folded: bool
-) -> Float[Array, "replicas rows"]:
-    """Return the score of every row by which each replica is judged."""
+) -> tuple[Float[Array, "replicas rows"], Float[Array, "replicas rows"] | None]:
+    """Return score and squared error of every row by which each replica is judged."""
 
-    def one(state: State, data: Data) -> Float[Array, " rows"]:
+    def one(state: State, data: Data) -> tuple[Float[Array, " rows"], Float[Array, " rows"] | None]:
         model, missing = _in_force(judge, state, data)
-        return judge.score(model, data) - PRICE_OF_ERROR * missing
+        error = None if judge.error is None else judge.error(model, data)
+        return judge.score(model, data) - PRICE_OF_ERROR * missing, error
 
     in_axes = (eqx.if_array(0), 0 if folded else None)
     return eqx.filter_vmap(one, in_axes=in_axes)(states, judged)
