@@ -275,12 +275,9 @@ def _choose(
     """
     judged = validation.judged_together(len(candidates))
     weight = np.asarray(validation.judged.weight, float).ravel()
-    kept = weight > 0
-    scores, errors = (
-        None if rows is None else np.asarray(rows, float).reshape(len(candidates), -1)[:, kept]
-        for rows in scores_of_rows(trainer.problem.judge, states, judged, validation.folded)
-    )
-    assert scores is not None
+    shape, kept = (len(candidates), -1), weight > 0
+    rows = scores_of_rows(trainer.problem.judge, states, judged, validation.folded)
+    scores, *squares = (np.asarray(part, float).reshape(shape)[:, kept] for part in rows)
     weight = weight[kept]
 
     # From the simplest kind to the others: one leaf, trees, random starts.
@@ -293,11 +290,9 @@ def _choose(
         if chosen is None:
             chosen = best
         elif best_scores[best] > best_scores[chosen]:
-            gained = [scores[best] - scores[chosen]]
-            if errors is not None and candidates[best].tree:
-                # A few rows far from what is expected hide a gain in likelihood first.
-                gained.append(errors[chosen] - errors[best])
-            gains = [mean_gain(rows, weight) for rows in gained]
+            # A few rows far from what is expected hide a gain in likelihood first.
+            counted = [scores, *squares] if candidates[best].tree else [scores]
+            gains = [mean_gain(part[best] - part[chosen], weight) for part in counted]
             chosen = best if any(mean > BEYOND_NOISE * error for mean, error in gains) else chosen
     assert chosen is not None
     single = kinds.get((False, False))
