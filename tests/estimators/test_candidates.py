@@ -1,6 +1,7 @@
 """How many experts there are is found: one where one is enough, more where they pay."""
 
 import copy
+from dataclasses import replace
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -12,8 +13,10 @@ from sklearn.metrics import adjusted_rand_score
 from pinfactory import SpecialistClassifier, SpecialistRegressor
 from pinfactory.core.hierarchy import stack
 from pinfactory.core.learning import Data
-from pinfactory.estimators.fitting import Judge, held_out_scores
+from pinfactory.estimators.candidates import Candidate, _choose
+from pinfactory.estimators.fitting import Judge, Replica, held_out_scores
 from pinfactory.estimators.predictive import least_deviation
+from pinfactory.estimators.table import Table, Validation
 
 
 def line(n=200, seed=0):
@@ -133,6 +136,36 @@ def test_more_error_than_one_line_costs_beyond_doubt(divided, shift):
     excess = mean + error - 0.002
     assert (excess > 0) == (shift > 0)
     np.testing.assert_allclose(found, [1.0 - 100.0 * max(excess, 0.0)], rtol=1e-4)
+
+
+@pytest.mark.parametrize(("gain", "kept"), [(0.5, 1), (0.05, 0)])
+def test_a_division_pays_where_squared_error_alone_is_surely_smaller(divided, gain, kept):
+    random = np.random.default_rng(0)
+    x, noise = np.zeros((200, 2), np.float32), random.normal(size=(100, 2))
+    # More in likelihood in the mean, but not beyond doubt; for each row and for its opposite.
+    noise = np.concatenate([noise, -noise])
+    gains = np.array([0.1, gain]) + noise
+    rows = Table(x, gains.astype(np.float32), np.ones(200, np.float32))
+
+    def of_division(column, otherwise):
+        return lambda model, data: jnp.where(
+            model.available.sum() > 1, column(data), otherwise * jnp.ones(len(data.weight))
+        )
+
+    judge = Judge(
+        utility=None,
+        score=of_division(lambda data: data.y[:, 0], 0.0),
+        error=of_division(lambda data: 1.0 - data.y[:, 1], 1.0),
+    )
+    trainer = divided._trainer()
+    trainer = replace(trainer, problem=trainer.problem._replace(judge=judge))
+    validation = Validation.part(rows, np.arange(200), 0.9)
+    one = eqx.tree_at(lambda s: s.model.available, divided.state_, jnp.arange(4) < 1)
+    candidates = [Candidate(n, Replica(0, n, None, None), True) for n in (1, 4)]
+    found, _ = _choose(
+        trainer, candidates, validation, stack([one, divided.state_]), np.array([0.0, 0.1])
+    )
+    assert found == kept
 
 
 def test_experts_come_in_the_order_of_their_share(divided):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from scipy.stats import norm
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import BayesianRidge, LogisticRegression
 
 from pinfactory.estimators.splits import grow
 from pinfactory.estimators.table import Table
@@ -36,6 +36,18 @@ def test_where_one_line_is_enough_one_leaf_remains_and_is_least_squares():
     expected, (rss,), *_ = np.linalg.lstsq(design, y)
     np.testing.assert_allclose(tree.root.coefficients, expected, atol=2e-3)
     assert np.exp(tree.root.log_scale[0]) == pytest.approx(np.sqrt(rss / 396), rel=0.01)
+
+
+@pytest.mark.parametrize("spread", [0.05, 0.17])
+def test_one_line_is_shrunk_as_far_as_evidence_says(spread):
+    random = np.random.default_rng(0)
+    x, direction = random.normal(size=(400, 20)), random.normal(size=20)
+    weights = spread * np.sqrt(20) * direction / np.linalg.norm(direction)
+    y = x @ weights + random.normal(size=400)
+    # Climbs the evidence in both noise and spread (MacKay 1992).
+    expected = BayesianRidge(fit_intercept=False, tol=1e-8).fit(x, y).coef_
+    found = grow(rows(x, y[:, None]), 1).root.coefficients[:-1, 0]
+    assert np.linalg.norm(found) == pytest.approx(np.linalg.norm(expected), rel=0.1)
 
 
 @pytest.mark.parametrize("n_classes", [None, 2])

@@ -268,14 +268,15 @@ def _choose(
 ) -> tuple[int, Gain | None]:
     """Return the best candidate and its gain over one expert.
 
-    One expert is kept unless a tree gains more than `BEYOND_NOISE` standard errors, and that
-    unless a random start does: what begins as a tree does not depend on the seed.
+    One expert is kept unless a tree gains more than `BEYOND_NOISE` standard errors, in score or in
+    squared error, and that unless a random start does in score: what begins as a tree does not
+    depend on the seed.
     """
     judged = validation.judged_together(len(candidates))
-    rows = scores_of_rows(trainer.problem.judge, states, judged, validation.folded)
     weight = np.asarray(validation.judged.weight, float).ravel()
-    kept = weight > 0
-    scores = np.asarray(rows, float).reshape(len(candidates), -1)[:, kept]
+    shape, kept = (len(candidates), -1), weight > 0
+    rows = scores_of_rows(trainer.problem.judge, states, judged, validation.folded)
+    scores, *squares = (np.asarray(part, float).reshape(shape)[:, kept] for part in rows)
     weight = weight[kept]
 
     # From the simplest kind to the others: one leaf, trees, random starts.
@@ -288,8 +289,10 @@ def _choose(
         if chosen is None:
             chosen = best
         elif best_scores[best] > best_scores[chosen]:
-            mean, error = mean_gain(scores[best] - scores[chosen], weight)
-            chosen = best if mean > BEYOND_NOISE * error else chosen
+            # A few rows far from what is expected hide a gain in likelihood first.
+            counted = [scores, *squares] if candidates[best].tree else [scores]
+            gains = [mean_gain(part[best] - part[chosen], weight) for part in counted]
+            chosen = best if any(mean > BEYOND_NOISE * error for mean, error in gains) else chosen
     assert chosen is not None
     single = kinds.get((False, False))
     return chosen, mean_gain(scores[chosen] - scores[single[0]], weight) if single else None

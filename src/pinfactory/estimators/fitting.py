@@ -95,12 +95,13 @@ def held_out_scores(
 @compiled
 def scores_of_rows(
     judge: Judge, states: State, judged: Data, folded: bool
-) -> Float[Array, "replicas rows"]:
-    """Return the score of every row by which each replica is judged."""
+) -> tuple[Float[Array, "replicas rows"], ...]:
+    """Return the score of every row that replicas are judged by, and −error² where it counts."""
 
-    def one(state: State, data: Data) -> Float[Array, " rows"]:
+    def one(state: State, data: Data) -> tuple[Float[Array, " rows"], ...]:
         model, missing = _in_force(judge, state, data)
-        return judge.score(model, data) - PRICE_OF_ERROR * missing
+        score = judge.score(model, data) - PRICE_OF_ERROR * missing
+        return (score,) if judge.error is None else (score, -judge.error(model, data))
 
     in_axes = (eqx.if_array(0), 0 if folded else None)
     return eqx.filter_vmap(one, in_axes=in_axes)(states, judged)

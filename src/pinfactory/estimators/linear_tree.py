@@ -26,8 +26,10 @@ from pinfactory.core.training import Run, train
 from .table import RowBatches, RowNumbers, Table
 
 LOG_2PI = float(np.log(2.0 * np.pi))
-# Deviations of a child's weights around those of its parent that are tried.
-LEAF_SPREADS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+# Deviations of a child's weights around those of its parent that are tried. In large steps the best
+# one is missed; classes, which take longer, make do with few.
+LEAF_SPREADS = np.geomspace(0.01, 3.0, 21)
+CLASS_SPREADS = (0.03, 0.1, 0.3, 1.0)
 # So many rows' worth of the parent's variance is in every leaf's.
 PRIOR_ROWS = 5.0
 # So many rows are copied at a time.
@@ -162,27 +164,24 @@ class Regressions:
         values, vectors = _spectrum(x, np.sqrt(weight))
         cross = sum((x[k] @ vectors).T @ (weight[k, None] * residual[k]) for k in parts(len(x)))
         total, square = weight.sum(), weight @ residual**2
-        best, result = -np.inf, parent
         floor = np.exp(2.0 * self.log_floor)
-        for spread in LEAF_SPREADS:
-            # Penalty in units of the noise, which the penalty itself decides.
-            variance = np.maximum(square / total, floor)
-            for _ in range(3):
-                penalty = (variance / spread**2).mean()
-                shrunk = cross / (values + penalty)[:, None]
-                rss = square - np.sum(shrunk * cross, axis=0)
-                variance = np.maximum(rss / total, floor)
-            log_det = np.sum(np.log1p(values / penalty))
-            evidence = -0.5 * (total * np.log(variance).sum() + len(variance) * log_det)
-            if evidence > best:
-                best = evidence
-                used = min(np.sum(values / (values + penalty)), 0.9 * total)
-                error = square - 2 * np.sum(shrunk * cross, axis=0) + values @ shrunk**2
-                known = PRIOR_ROWS if child else 0.0
-                scale = (error + known * np.exp(2 * parent.log_scale)) / (total - used + known)
-                scale = np.maximum(scale, floor)
-                result = Node(parent.coefficients + vectors @ shrunk, 0.5 * np.log(scale))
-        return result
+        # For every spread: a penalty in units of the noise, which the penalty itself decides.
+        variance = np.maximum(square / total, floor)[None]
+        for _ in range(3):
+            penalty = np.mean(variance / LEAF_SPREADS[:, None] ** 2, axis=1)
+            shrunk = cross / (values + penalty[:, None])[..., None]
+            rss = square - np.sum(shrunk * cross, axis=1)
+            variance = np.maximum(rss / total, floor)
+        log_det = np.sum(np.log1p(values / penalty[:, None]), axis=1)
+        evidence = -0.5 * (total * np.log(variance).sum(axis=1) + variance.shape[1] * log_det)
+        best = int(np.argmax(evidence))
+        effect = shrunk[best]
+        used = min(np.sum(values / (values + penalty[best])), 0.9 * total)
+        error = square - 2 * np.sum(effect * cross, axis=0) + values @ effect**2
+        known = PRIOR_ROWS if child else 0.0
+        scale = (error + known * np.exp(2 * parent.log_scale)) / (total - used + known)
+        scale = np.maximum(scale, floor)
+        return Node(parent.coefficients + vectors @ effect, 0.5 * np.log(scale))
 
     def _take(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return inputs, targets and weights of rows; all of them are not copied."""
@@ -214,7 +213,7 @@ class Regressions:
             return float(value), gradient.ravel()
 
         best, flat, result = -np.inf, np.zeros(parent.coefficients.size), parent
-        for spread in LEAF_SPREADS[1:-1]:
+        for spread in CLASS_SPREADS:
             penalty = 1.0 / spread**2
             found = minimize(loss, flat, (penalty,), "L-BFGS-B", jac=True, options={"maxiter": 50})
             flat = found.x
