@@ -146,9 +146,11 @@ class Learnable(BaseEstimator):
         checkpoint: str | Path | None = None,
         identity: dict[str, Any] | None = None,
         phase: str = "",
+        every: int = 1,
+        verbose: bool | None = None,
         **options: Any,
     ) -> Trained:
-        """Take gradient steps, watched as in `_watched`."""
+        """Take gradient steps, watched as in `_watched`; options are those of `train`."""
 
         def training(run: Run, watching: list[Callback]) -> Trained:
             return train(learner, run, data, callbacks=watching, **options)
@@ -161,6 +163,8 @@ class Learnable(BaseEstimator):
             identity=identity,
             phase=phase,
             steps=options["steps"],
+            every=every,
+            verbose=verbose,
         )
 
     def _watched(

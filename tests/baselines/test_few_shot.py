@@ -14,6 +14,7 @@ from sklearn.base import clone
 
 from pinfactory import networks
 from pinfactory.baselines import ANIL, MAML, MatchingNetworks, PreTraining, PrototypicalNetworks
+from pinfactory.baselines.few_shot import build_network
 from pinfactory.baselines.metric import MatchingModel, PrototypicalModel
 from pinfactory.callbacks import Callback
 from pinfactory.meta.experts import HeadedNetwork
@@ -286,7 +287,7 @@ def test_a_number_of_steps_that_nobody_can_wait_for_is_refused(kind, steps):
     learner = kind(test_steps=steps)
     learner.n_outputs_, learner.inner_rate_ = 2, 0.01
     images = np.zeros((2, 28, 28), np.float32)
-    network = learner._network(images, 2, jax.random.key(0))
+    network = build_network(learner, images, 2, jax.random.key(0))
     model = network if kind is PreTraining else MAML()._model(network)
     learner.state_ = types.SimpleNamespace(model=model)
     with pytest.raises(ValueError, match="`test_steps` must be an integer"):

@@ -38,7 +38,7 @@ def test_matching_networks_compare_cosines_of_64_units(tasks, task):
     learner = paper.matching_networks(max_iter=20, random_state=0).fit(tasks)
     support, query = task
     model = learner.model_
-    shown, asked = (dense(model.network, x) for x in (support.x, query))
+    shown, asked = (dense(model.embedding, x) for x in (support.x, query))
     assert shown.shape == (4, 64)
     cosine = (asked / np.linalg.norm(asked, axis=1, keepdims=True)) @ (
         shown / np.linalg.norm(shown, axis=1, keepdims=True)
@@ -52,7 +52,7 @@ def test_maml_takes_one_step_of_the_whole_network_with_a_rate_of_a_twentieth(tas
     learner = paper.maml(max_iter=20, test_steps=1, random_state=0).fit(tasks)
     support, query = task
     model = learner.model_
-    network = model.network
+    network = model.expert.initial.network
     layers, rest = eqx.partition(network, eqx.is_inexact_array)
 
     def loss(layers):

@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -65,11 +65,6 @@ PARAMETERS = """blocks : {1, 4}, default=1
 class FewShotModel(eqx.Module):
     """What is trained: anything that answers the queries of a task from its support set."""
 
-    @property
-    @abstractmethod
-    def network(self) -> HeadedNetwork:
-        """Features and head."""
-
     @abstractmethod
     def __call__(self, support: Samples, query: Float[Array, "q ..."]) -> Float[Array, "q ways"]:
         """Return logits of the queries."""
@@ -105,6 +100,20 @@ class TrainedOnTasks(Learnable):
     _attributes: tuple[str, ...] = ("input_shape_", "n_outputs_", "n_iter_")
 
 
+def build_network(
+    settings: Any, images: np.ndarray, outputs: int, key: Key[Array, ""]
+) -> HeadedNetwork:
+    """Return convolutional features with a linear head."""
+    keys = jax.random.split(key)
+    features: OneBlock | FourBlocks
+    if settings.blocks == 1:
+        features = OneBlock.start(images, key=keys[0])
+    else:
+        stride = 2 if settings.strided else 1
+        features = FourBlocks.start(images.shape[1:], key=keys[0], stride=stride)
+    return headed(features, features.size, outputs, keys[1])
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class FewShotBaseline(TrainedOnTasks):
     """A learner of image tasks; subclasses describe its parameters."""
@@ -118,6 +127,9 @@ class FewShotBaseline(TrainedOnTasks):
     warm_start: bool = False
     verbose: bool = False
     random_state: Any = None
+    # What makes the network, and how the learning rate falls; the paper has others.
+    _build_network: ClassVar[Callable[..., HeadedNetwork]] = staticmethod(build_network)
+    _schedule: ClassVar[Callable[..., Any]] = staticmethod(Schedule.cosine_decay)
 
     @abstractmethod
     def _model(self, network: HeadedNetwork) -> FewShotModel:
@@ -187,7 +199,7 @@ class FewShotBaseline(TrainedOnTasks):
 
     def _trained(self, images: np.ndarray, key: Key[Array, ""]) -> tuple[PyTree, CrossEntropy]:
         """Return what is trained, and by which loss: by default the model, on queries."""
-        network = self._network(images, self.n_outputs_, key)
+        network = self._build_network(self, images, self.n_outputs_, key)
         return self._model(network), CrossEntropy(query_logits)
 
     def _finish(self, tasks: Tasks) -> None:
@@ -198,31 +210,16 @@ class FewShotBaseline(TrainedOnTasks):
         steps = check.integer("max_iter", self.max_iter, 1)
         rate = check.number("learning_rate", self.learning_rate, 0.0)
         learner = Learner(loss)
-        return learner, learner.init(model, learning_rate=Schedule.cosine_decay(rate, steps))
+        return learner, learner.init(model, learning_rate=self._schedule(rate, steps))
 
     def _as_asked(self, found: Run, asked: Run) -> Run:
         return with_schedules(found, asked)
 
-    def _network(self, images: np.ndarray, outputs: int, key: Key[Array, ""]) -> HeadedNetwork:
-        """Return convolutional features with a linear head."""
-        keys = jax.random.split(key)
-        features: OneBlock | FourBlocks
-        if self.blocks == 1:
-            features = OneBlock.start(images, key=keys[0])
-        else:
-            stride = 2 if self.strided else 1
-            features = FourBlocks.start(images.shape[1:], key=keys[0], stride=stride)
-        return headed(features, features.size, outputs, keys[1])
-
     def _calibrated(self, state: State, images: np.ndarray) -> State:
         """Store the statistics of training images, so that samples no longer depend on others."""
-
-        def calibrate(features: Any) -> Any:
-            if not isinstance(features, FourBlocks) or self.transductive:
-                return features
-            return _calibrated(features, jax.device_put(images))
-
-        return eqx.tree_at(lambda s: s.model, state, _with_features(state.model, calibrate))
+        if self.transductive:
+            return state
+        return _change_blocks(state, lambda blocks: _calibrated(blocks, jax.device_put(images)))
 
     def _untrained(self) -> State:
         reserve(2, *self.input_shape_)
@@ -262,22 +259,18 @@ class FewShotBaseline(TrainedOnTasks):
         return AdaptedBaseline(self).fit(X, y)
 
 
-def _with_features(model: Any, change: Callable[[Any], Any]) -> Any:
-    """Return a model with other features in its network."""
+def _change_blocks(tree: Any, change: Callable[[FourBlocks], FourBlocks]) -> Any:
+    """Return the tree with other blocks, if it has four."""
 
-    def features(model: Any) -> Any:
-        return (model if isinstance(model, HeadedNetwork) else model.network).features
+    def is_blocks(part: Any) -> bool:
+        return isinstance(part, FourBlocks)
 
-    return eqx.tree_at(features, model, change(features(model)))
+    return jax.tree.map(lambda p: change(p) if is_blocks(p) else p, tree, is_leaf=is_blocks)
 
 
 def _continued(state: State, previous: State) -> State:
     """Return a new state with the model that was trained before, as it was trained."""
-
-    def free(features: Any) -> Any:
-        return features.uncalibrated() if isinstance(features, FourBlocks) else features
-
-    model = _with_features(previous.model, free)
+    model = _change_blocks(previous.model, FourBlocks.uncalibrated)
     old, new = (
         [leaf.shape for leaf in jax.tree.leaves(eqx.filter(tree, eqx.is_array))]
         for tree in (model, state.model)

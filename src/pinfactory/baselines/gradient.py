@@ -26,10 +26,6 @@ class GradientModel(FewShotModel):
 
     expert: MetaExpert
 
-    @property
-    def network(self) -> HeadedNetwork:
-        return self.expert.initial.network  # type: ignore[attr-defined]
-
     def __call__(self, support: Samples, query: Float[Array, "q ..."]) -> Float[Array, "q ways"]:
         answers = self.expert(TaskInput(support, query))
         assert isinstance(answers, Categorical)
@@ -49,9 +45,12 @@ def gradient_model(
     steps: int,
     part: Literal["network", "head"],
     first_order: bool = False,
+    zero_head: bool = True,
 ) -> GradientModel:
     """Return a network that adapts by plain gradient steps, from a head without preferences."""
-    head = jax.tree.map(lambda leaf: jax.device_put(np.zeros(leaf.shape, leaf.dtype)), network.head)
+    head = network.head
+    if zero_head:
+        head = jax.tree.map(lambda leaf: jax.device_put(np.zeros(leaf.shape, leaf.dtype)), head)
     initial = FamilyExpert(HeadedNetwork(network.features, head), Categorical.from_logits)
     adaptation = GradientSteps.start(
         initial,
@@ -87,8 +86,9 @@ class MAML(FewShotBaseline):
     inner_steps: int = 5
     test_steps: int = 10
     first_order: bool = False
-    # What adapts to a task.
+    # What adapts to a task, and whether its head begins at zero.
     _part: ClassVar[Literal["network", "head"]] = "network"
+    _zero_head: ClassVar[bool] = True
 
     @property
     def model_(self) -> FewShotModel:
@@ -109,6 +109,7 @@ class MAML(FewShotBaseline):
             steps=check.integer("inner_steps", self.inner_steps, 1, check.MOST_STEPS),
             part=self._part,
             first_order=self.first_order,
+            zero_head=self._zero_head,
         )
 
 

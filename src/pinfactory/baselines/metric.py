@@ -1,7 +1,7 @@
 """Learners that compare: queries are classified by their distance to the support samples."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -28,10 +28,6 @@ class MetricModel(FewShotModel):
         """Begin with products and distances in units of the number of features."""
         n_features = network.head.weight.shape[1]
         return cls(network, jax.device_put(np.float32(np.log(10.0 / n_features))))
-
-    @property
-    def network(self) -> HeadedNetwork:
-        return self.embedding
 
     def features(
         self, support: Samples, query: Float[Array, "q ..."]
@@ -106,5 +102,7 @@ class MatchingNetworks(FewShotBaseline):
     {parameters}
     """
 
+    _comparison: ClassVar[type[MatchingModel]] = MatchingModel
+
     def _model(self, network: HeadedNetwork) -> FewShotModel:
-        return MatchingModel.start(network)
+        return self._comparison.start(network)

@@ -103,7 +103,7 @@ class PreTraining(FewShotBaseline):
         return LabelledSource(jax.device_put(every), jax.device_put(labels)), batches
 
     def _trained(self, images: np.ndarray, key: Key[Array, ""]) -> tuple[PyTree, CrossEntropy]:
-        return self._network(images, self.n_classes_, key), CrossEntropy(class_logits)
+        return self._build_network(self, images, self.n_classes_, key), CrossEntropy(class_logits)
 
     def _finish(self, tasks: Tasks) -> None:
         """Choose the step size of the fine-tuning."""

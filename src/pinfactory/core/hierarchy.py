@@ -243,6 +243,14 @@ def take_expert(tree: Tree, m: Int[Array, "..."]) -> Tree:
     return jax.tree.map(lambda leaf: leaf[m] if eqx.is_array(leaf) else leaf, tree)
 
 
+def repeat_answers(answers: Tree, n_experts: int) -> Tree:
+    """Return answers to n inputs as if every expert gave them, of shape (n, experts)."""
+    return jax.tree.map(
+        lambda leaf: jnp.broadcast_to(leaf[:, None], (len(leaf), n_experts, *leaf.shape[1:])),
+        answers,
+    )
+
+
 def stack(trees: Sequence[Tree]) -> Tree:
     """Join pytrees of the same structure: every array gets a leading axis."""
     return _by_numpy(lambda *leaves: np.stack(leaves), *trees)

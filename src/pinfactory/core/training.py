@@ -28,7 +28,13 @@ from .batches import (
     share_rows,
     take,
 )
-from .compiling import compiled, compiled_with_kernels, forget_programs, one_kernel
+from .compiling import (
+    compiled,
+    compiled_for_long,
+    compiled_with_kernels,
+    forget_programs,
+    one_kernel,
+)
 from .failures import first_non_finite
 
 State = TypeVar("State")
@@ -312,6 +318,8 @@ def _chunk(
     # A kernel runs on one device.
     in_turn = mesh is None and _is_small(run, data, rows)
     program = _advance_by_loops if in_turn or _is_narrow(run.state) else _advance_by_library
+    if program is _advance_by_library and rows is None:
+        program = _advance_for_long  # an agent, whose steps are many gradient steps each
     advance = partial(program, learner, data, rows, mesh, in_turn)
     try:
         new, info, finite = advance(run, jnp.asarray(0), jnp.asarray(n_steps))
@@ -386,6 +394,7 @@ def _advance(
 
 # How matrices are multiplied: by XLA's library, or by plain loops.
 _advance_by_library, _advance_by_loops = compiled(_advance), compiled_with_kernels(_advance)
+_advance_for_long = compiled_for_long(_advance)
 
 
 def _is_small(run: Run, data: PyTree, rows: PyTree[Array]) -> bool:

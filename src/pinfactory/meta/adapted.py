@@ -34,6 +34,17 @@ class OneTaskEstimator(BaseEstimator):
         """Keep the meta-learner as it is: a clone of it would have to learn again."""
         return type(self)(**self.get_params(deep=False))
 
+    @abstractmethod
+    def _fit(self, X: Float[np.ndarray, "n ..."], y: Any) -> None:
+        """Adapt to samples and targets."""
+
+    def fit(self, X: Any, y: Any) -> Any:
+        """Adapt to the support set of a task."""
+        check_is_fitted(self.learner)
+        with all_or_nothing(self):
+            self._fit(self._inputs(X), y)
+        return self
+
     def _inputs(self, X: Any) -> np.ndarray:
         """Return the samples as numbers, after checking that they are like those of training."""
         shape = self.learner.input_shape_
@@ -68,13 +79,6 @@ class OneTaskClassifier(ClassifierMixin, OneTaskEstimator):
     @abstractmethod
     def _probs(self, X: Any) -> Float[np.ndarray, "n classes"]:
         """Return the probability of every class."""
-
-    def fit(self, X: Any, y: Any) -> "OneTaskClassifier":
-        """Adapt to the support set of a task."""
-        check_is_fitted(self.learner)
-        with all_or_nothing(self):
-            self._fit(self._inputs(X), y)
-        return self
 
     def _fit(self, X: Float[np.ndarray, "n ..."], y: Any) -> None:
         self.classes_, codes = np.unique(np.asarray(y), return_inverse=True)
@@ -159,14 +163,8 @@ class Adapted(OneTaskEstimator):
 class AdaptedRegressor(RegressorMixin, Adapted):
     """Predict numbers in one task; see `Adapted`."""
 
-    def fit(self, X: Any, y: Any) -> "AdaptedRegressor":
-        """Adapt to the support set of a task."""
-        check_is_fitted(self.learner)
-        with all_or_nothing(self):
-            self._fit(self._inputs(X), np.asarray(y, np.float32))
-        return self
-
-    def _fit(self, X: Float[np.ndarray, "n ..."], y: Float[np.ndarray, "..."]) -> None:
+    def _fit(self, X: Float[np.ndarray, "n ..."], y: Any) -> None:
+        y = np.asarray(y, np.float32)
         self._one_column = y.ndim == 1
         y = y.reshape(len(y), -1) if y.size else np.zeros((0, 0), np.float32)
         n_outputs = self.learner.n_outputs_

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Key
 
 from pinfactory.core.constraints import Constraints, Priors
 from pinfactory.core.families import Categorical, Family, Gaussian
-from pinfactory.core.hierarchy import Expert, Hierarchy
+from pinfactory.core.hierarchy import Expert, Hierarchy, repeat_answers
 from pinfactory.core.learning import Info, Learner, State, Utility, scan
 from pinfactory.core.objective import Objective, free_energy
 from pinfactory.meta.adaptation import StepwiseAdaptation
@@ -205,11 +205,8 @@ def _updated(priors: Priors, selection: Categorical, chosen: Array, answers: Fam
     weights = jnp.full(n_tasks, 1.0 / n_tasks)
     mine = jax.nn.one_hot(chosen, n_experts) / (n_tasks * n_samples)
 
-    def flat(leaf: Array) -> Array:
-        rows = leaf.reshape(n_tasks * n_samples, 1, *leaf.shape[2:])
-        return jnp.broadcast_to(rows, (len(rows), n_experts, *leaf.shape[2:]))
-
-    of_all = jax.tree.map(flat, answers)
+    given = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), answers)
+    of_all = repeat_answers(given, n_experts)
     shares = jnp.repeat(mine, n_samples, axis=0)
     return Priors((selector.update(selection, weights), expert.update(of_all, shares)))
 

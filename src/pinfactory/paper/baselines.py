@@ -10,18 +10,10 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from pinfactory import networks
-from pinfactory import settings as check
 from pinfactory.baselines import MAML, MatchingNetworks
-from pinfactory.baselines.few_shot import FewShotBaseline
-from pinfactory.baselines.gradient import GradientModel
 from pinfactory.baselines.metric import MatchingModel
-from pinfactory.core import utilities
-from pinfactory.core.families import Categorical
-from pinfactory.core.hierarchy import FamilyExpert
-from pinfactory.core.learning import Learner, State
-from pinfactory.meta.adaptation import GradientSteps
 from pinfactory.meta.build import headed
-from pinfactory.meta.experts import HeadedNetwork, MetaExpert
+from pinfactory.meta.experts import HeadedNetwork
 from pinfactory.meta.tasks import Samples
 from pinfactory.persistence import register
 from pinfactory.vision import OneBlock
@@ -52,53 +44,45 @@ class CosineModel(MatchingModel):
         )
 
 
-class AsInAppendix(FewShotBaseline):
-    """The network of Appendix A, and a learning rate that stays as it is."""
+def dense_network(
+    settings: Any, images: np.ndarray, outputs: int, key: Key[Array, ""]
+) -> HeadedNetwork:
+    """Return the network of Appendix A."""
+    for name in ("transductive", "strided"):
+        if getattr(settings, name):
+            raise ValueError(f"`{name}` must be False for one block, but got True.")
+    if settings.blocks != 1:
+        raise ValueError(f"`blocks` must be 1, as in the appendix, but got {settings.blocks}.")
+    keys = jax.random.split(key, 3)
+    block = PlainBlock(OneBlock.start(images, key=keys[0]))
+    size = eqx.filter_eval_shape(block, jnp.zeros(images.shape[1:])).size
+    layer: Any = networks.linear(size, UNITS, key=keys[1])
+    return headed(DenseBlock(block, layer), UNITS, outputs, keys[2])
 
-    def _network(self, images: np.ndarray, outputs: int, key: Key[Array, ""]) -> HeadedNetwork:
-        for name in ("transductive", "strided"):
-            if getattr(self, name):
-                raise ValueError(f"`{name}` must be False for one block, but got True.")
-        if self.blocks != 1:
-            raise ValueError(f"`blocks` must be 1, as in the appendix, but got {self.blocks}.")
-        keys = jax.random.split(key, 3)
-        block = PlainBlock(OneBlock.start(images, key=keys[0]))
-        size = eqx.filter_eval_shape(block, jnp.zeros(images.shape[1:])).size
-        layer: Any = networks.linear(size, UNITS, key=keys[1])
-        return headed(DenseBlock(block, layer), UNITS, outputs, keys[2])
 
-    def _start(self, images: np.ndarray, key: Key[Array, ""]) -> tuple[Learner, State]:
-        model, loss = self._trained(images, key)
-        learner = Learner(loss)
-        rate = check.number("learning_rate", self.learning_rate, 0.0)
-        return learner, learner.init(model, learning_rate=rate)
+def constant_rate(rate: float, steps: int) -> float:
+    """Return a learning rate that stays as it is."""
+    return rate
 
 
 @register("paper.MAML")
 @dataclass(kw_only=True, eq=False, repr=False)
-class PaperMAML(AsInAppendix, MAML):
+class PaperMAML(MAML):
     """MAML with one block and 64 units; made by `pinfactory.paper.maml`."""
 
-    def _model(self, network: HeadedNetwork) -> GradientModel:
-        initial = FamilyExpert(network, Categorical.from_logits)
-        adaptation = GradientSteps.start(
-            initial,
-            utilities.log_likelihood,
-            rate=check.number("inner_rate", self.inner_rate, 0.0, open_low=True),
-            steps=check.integer("inner_steps", self.inner_steps, 1, check.MOST_STEPS),
-            part="network",
-            first_order=self.first_order,
-        )
-        return GradientModel(MetaExpert(initial, adaptation))
+    _build_network = staticmethod(dense_network)
+    _schedule = staticmethod(constant_rate)
+    _zero_head = False
 
 
 @register("paper.MatchingNetworks")
 @dataclass(kw_only=True, eq=False, repr=False)
-class PaperMatchingNetworks(AsInAppendix, MatchingNetworks):
+class PaperMatchingNetworks(MatchingNetworks):
     """Matching Networks of the same network; made by `pinfactory.paper.matching_networks`."""
 
-    def _model(self, network: HeadedNetwork) -> CosineModel:
-        return CosineModel.start(network)
+    _build_network = staticmethod(dense_network)
+    _schedule = staticmethod(constant_rate)
+    _comparison = CosineModel
 
 
 # "We train all networks using Adam with a learning rate of 3e-4", "a meta-batch size of 16"

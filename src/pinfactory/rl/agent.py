@@ -27,7 +27,6 @@ from .build import build_ppo, build_state
 from .evaluate import EpisodeResults, Evaluation
 from .information import measure_information
 from .predictor import Predictor
-from .state import AgentState
 
 _GROWTH = ("n_initial_experts", "growth_fraction")
 
@@ -243,9 +242,6 @@ class SpecialistAgent(Predictor, HierarchicalAgent):
     def _first_run(self) -> Run:
         state = self.state_
         return self._start_run(self._backend.initial_state(self.seed, state), state.iteration)
-
-    def _agent_state(self, state: Any) -> AgentState:
-        return self._backend.agent_state(state)
 
     def _measured_information(self) -> Information:
         return measure_information(self.state_.policy, self.state_.visited, self.n_experts)

@@ -101,11 +101,6 @@ class JaxBackend:
         )
         return agent, stagger(start, env, seed)
 
-    @staticmethod
-    def agent_state(state: State) -> AgentState:
-        """Return the agent in what a run keeps."""
-        return state[0]
-
     def learner(self, ppo: PPO, n_steps: int) -> OnPolicyLearner:
         """Return the step for `pinfactory.core.training.train`."""
         return OnPolicyLearner(self._training_env, ppo, n_steps)

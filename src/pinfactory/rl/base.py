@@ -18,9 +18,9 @@ from pinfactory.core.compiling import with_library_settings
 from pinfactory.core.failures import NonFiniteError
 from pinfactory.core.hierarchy import pick, stack
 from pinfactory.core.information import Information
-from pinfactory.core.training import Callback, Progress, Run, Steps, Trained, train
+from pinfactory.core.training import Progress, Run, Steps
 
-from .callbacks import KeepState, Reports
+from .callbacks import Reports
 
 RESOURCES = """beta_selector, beta_expert
         β₁ and β₂: a number or a `pinfactory.Scheduled`, whose steps are gradient steps.
@@ -118,20 +118,19 @@ class Agent(Learnable):
             reported += [TensorBoard(directory), JsonLines(Path(directory) / "progress.jsonl")]
         reported += as_callbacks(callbacks)
 
-        def training(found: Run, watching: list[Callback]) -> Trained:
-            return train(learner, found, data, steps=last, callbacks=watching, **options)
-
         with self._keeping():
             try:
-                self._run = self._watched(
-                    training,
+                self._run = self._train(
+                    learner,
                     run,
-                    [KeepState(self), Reports(reported, unit, every)],
+                    data,
+                    callbacks=Reports(self, reported, unit, every),
                     checkpoint=checkpoint,
                     identity=self._subject() if checkpoint else None,
                     steps=last,
                     every=every,
                     verbose=False,  # its bar counts chunks
+                    **options,
                 ).run
             except NonFiniteError as error:
                 self._run = error.run
@@ -178,17 +177,13 @@ class HierarchicalAgent(Agent):
         """Return a run that begins with the initial state."""
 
     @abstractmethod
-    def _agent_state(self, state: Any) -> Any:
-        """Return the agent in what a run keeps."""
-
-    @abstractmethod
     def _measured_information(self) -> Information:
         """Return the bits that selector and experts process."""
 
     @property
     def state_(self) -> Any:
         """All that has been learned."""
-        return self._initial if self._run is None else self._agent_state(pick(self._run.state, 0))
+        return self._initial if self._run is None else agent_of(pick(self._run.state, 0))
 
     @property
     @with_library_settings
@@ -217,7 +212,7 @@ class HierarchicalAgent(Agent):
 
     def _span(self, run: Run) -> Any:
         """Return the first and the last iteration of a run, between which rates fall."""
-        hyper = self._agent_state(run.state).hyper
+        hyper = agent_of(run.state).hyper
         return hyper.first_iteration, hyper.last_iteration
 
     def _stored_settings(self) -> dict[str, Any]:
@@ -229,3 +224,8 @@ class HierarchicalAgent(Agent):
     def _restored_settings(stored: dict[str, Any]) -> dict[str, Any]:
         """Return the settings from the plain values in a file."""
         return {name: check.restored(value) for name, value in stored.items()}
+
+
+def agent_of(state: Any) -> Any:
+    """Return the agent in what a run keeps: it alone, or it and the state of its environments."""
+    return state[0] if isinstance(state, tuple) else state

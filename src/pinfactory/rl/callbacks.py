@@ -21,21 +21,15 @@ if TYPE_CHECKING:
     from .base import Agent
 
 
-class KeepState(Callback):
-    """Updates the agent after every chunk, so that an error loses nothing."""
-
-    def __init__(self, agent: "Agent") -> None:
-        self.agent = agent
-
-    def chunk(self, progress: Progress, run: Run) -> None:
-        self.agent._run = run
-
-
 class Reports(Callback):
     """Forwards reports every `every` chunks, counted in environment steps.
 
+    After every chunk the agent gets the run, so that an error loses nothing.
+
     Parameters
     ----------
+    agent
+        The agent that learns.
     callbacks
         The callbacks that get the reports.
     unit
@@ -44,8 +38,10 @@ class Reports(Callback):
         Chunks that are averaged for one report.
     """
 
-    def __init__(self, callbacks: Sequence[Callback], unit: int = 1, every: int = 1) -> None:
-        self.callbacks, self.unit, self.every = callbacks, unit, every
+    def __init__(
+        self, agent: "Agent", callbacks: Sequence[Callback], unit: int, every: int
+    ) -> None:
+        self.agent, self.callbacks, self.unit, self.every = agent, callbacks, unit, every
 
     def start(self, run: Run, total: int) -> None:
         self._infos: list[Any] = []
@@ -54,6 +50,7 @@ class Reports(Callback):
             callback.start(self._in_units(run), total * self.unit)
 
     def chunk(self, progress: Progress, run: Run) -> bool:
+        self.agent._run = run
         self._infos.append(progress.info)
         self._seconds += progress.seconds
         if len(self._infos) < self.every and progress.step < progress.total:

@@ -81,11 +81,6 @@ class GymBackend:
         """Return what a run keeps: the agent alone, because environments cannot be stored."""
         return agent
 
-    @staticmethod
-    def agent_state(state: AgentState) -> AgentState:
-        """Return the agent in what a run keeps."""
-        return state
-
     def learner(self, ppo: PPO, n_steps: int) -> PPO:
         """Return the step for `pinfactory.core.training.train`."""
         return ppo

@@ -117,12 +117,13 @@ def sample_action(
 
 def select_answers(answers: Tree, expert: Int[Array, " n"]) -> Tree:
     """Return the answer of one expert for each of n inputs, from answers of shape (n, experts)."""
+    return jax.tree.map(lambda leaf: take_one(leaf, expert), answers)
 
-    def take(leaf: Array) -> Array:
-        index = expert.reshape(-1, *(1,) * (leaf.ndim - 1))
-        return jnp.take_along_axis(leaf, index, axis=1)[:, 0]
 
-    return jax.tree.map(take, answers)
+def take_one(values: Float[Array, "n m ..."], index: Int[Array, " n"]) -> Float[Array, "n ..."]:
+    """Return one entry of each of n rows."""
+    index = index.reshape(-1, *(1,) * (values.ndim - 1))
+    return jnp.take_along_axis(values, index, axis=1)[:, 0]
 
 
 def apply_experts(experts: PyTree, x: Float[Array, "n o"]) -> Family:

@@ -17,7 +17,7 @@ from .growth import split_experts
 from .information import information_costs, log_ratios, update_priors
 from .normalise import ReturnScaling, scale_returns
 from .optimise import gradient_step, random_minibatches
-from .policy import HierarchicalAction, select_answers
+from .policy import HierarchicalAction, select_answers, take_one
 from .rollout import EpisodeStatistics, Trajectory
 from .state import AgentState, Visited
 from .values import Critics, compute_advantages, discounted_sums, normalise_advantages
@@ -250,8 +250,8 @@ class PPO(eqx.Module):
         values = critics(x)
         if self.critic == "shared":
             return values
-        own = jnp.take_along_axis(values, 1 + action.expert[:, None, None], axis=1)
-        return jnp.concatenate([values[:, :1], own], axis=1)
+        own = take_one(values, 1 + action.expert)
+        return jnp.stack([values[:, 0], own], axis=1)
 
     def _info(
         self,

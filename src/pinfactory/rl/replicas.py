@@ -77,40 +77,32 @@ def train_agents(
     sizes = [each.get("n_experts", n_experts) for each in grid]
     shared = {"capacity": max(sizes, default=n_experts)} | settings
     chosen = [{**shared, **changes, "seed": seed} for changes in grid for seed in seeds]
+    names = [f"agent_{n}" for n in range(len(chosen))]
+    logs = [None if tensorboard_log is None else Path(tensorboard_log, name) for name in names]
+    files = [None if checkpoint is None else Path(checkpoint, f"{name}.pin") for name in names]
     training = partial(
         _train,
-        env=env,
+        env,
+        make_callbacks,
+        callbacks,
         total_timesteps=total_timesteps,
-        callbacks=callbacks,
-        make_callbacks=make_callbacks,
-        tensorboard_log=tensorboard_log,
-        checkpoint=checkpoint,
         report_every=report_every,
     )
-    tasks = list(enumerate(chosen))
+    tasks = list(zip(chosen, logs, files, strict=True))
     if jobs is None and scheduler is None:
         return [training(task) for task in tqdm(tasks, desc="agents", disable=not progress_bar)]
     return gather(training, tasks, jobs=jobs, scheduler=scheduler, verbose=progress_bar)
 
 
 def _train(
-    task: tuple[int, dict[str, Any]],
-    *,
     env: Any,
-    total_timesteps: int,
-    callbacks: Callbacks,
     make_callbacks: Callable[[SpecialistAgent], Callbacks] | None,
-    tensorboard_log: str | Path | None,
-    checkpoint: str | Path | None,
-    report_every: int,
+    callbacks: Callbacks,
+    task: tuple[dict[str, Any], Path | None, Path | None],
+    **learning: Any,
 ) -> SpecialistAgent:
-    """Train an agent, given its number and its settings."""
-    name = f"agent_{task[0]}"
-    log = None if tensorboard_log is None else Path(tensorboard_log) / name
-    agent = SpecialistAgent(env, tensorboard_log=log, **task[1])
-    return agent.learn(
-        total_timesteps,
-        [callbacks, None if make_callbacks is None else make_callbacks(agent)],
-        checkpoint=None if checkpoint is None else Path(checkpoint) / f"{name}.pin",
-        report_every=report_every,
-    )
+    """Train an agent, given its settings, its folder of logs and its checkpoint."""
+    settings, log, checkpoint = task
+    agent = SpecialistAgent(env, tensorboard_log=log, **settings)
+    further = None if make_callbacks is None else make_callbacks(agent)
+    return agent.learn(callbacks=[callbacks, further], checkpoint=checkpoint, **learning)

@@ -4,7 +4,9 @@
 also registers the environments with Gymnasium, if that is installed, as `pinfactory/NAME-v0`.
 """
 
+from collections.abc import Callable
 from importlib.util import find_spec
+from typing import Any
 
 from pinfactory.lazy import attach
 
@@ -30,7 +32,7 @@ from ._env import (
 from ._pendulum import Pendulum, PendulumParams
 
 # All environments, by name.
-ENVIRONMENTS = {
+ENVIRONMENTS: dict[str, Callable[..., Env[Any]]] = {
     env.__name__: env
     for env in (CartPole, CartPoleSwingUp, DoublePendulum, DoublePendulumSwingUp, Pendulum)
 }

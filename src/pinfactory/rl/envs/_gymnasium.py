@@ -1,7 +1,6 @@
 """The environments as Gymnasium knows them."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -9,10 +8,8 @@ import numpy as np
 
 from pinfactory.core.compiling import bounded
 
-from ._cart_pole import CartPole, CartPoleSwingUp
-from ._double_pendulum import DoublePendulum, DoublePendulumSwingUp
+from . import ENVIRONMENTS
 from ._env import Box, Discrete, Env
-from ._pendulum import Pendulum
 
 try:
     import gymnasium
@@ -21,14 +18,13 @@ except ImportError as error:
 
 FRAME_SIZE = 480
 
-# Name, solved level of the return (Gymnasium's own where there is one; 70 % of the time upright for
-# a swing-up), and class.
-REGISTERED: dict[str, tuple[float | None, Callable[..., Env[Any]]]] = {
-    "DoublePendulum": (9100.0, DoublePendulum),
-    "DoublePendulumSwingUp": (350.0, DoublePendulumSwingUp),
-    "Pendulum": (None, Pendulum),
-    "CartPole": (475.0, CartPole),
-    "CartPoleSwingUp": (350.0, CartPoleSwingUp),
+# Returns at which an environment counts as solved: Gymnasium's own where there is one, and 70 % of
+# the time upright for a swing-up.
+SOLVED = {
+    "DoublePendulum": 9100.0,
+    "DoublePendulumSwingUp": 350.0,
+    "CartPole": 475.0,
+    "CartPoleSwingUp": 350.0,
 }
 
 
@@ -60,9 +56,9 @@ class GymnasiumEnv(gymnasium.Env[np.ndarray, Any]):
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise ValueError(f"render_mode must be None or 'rgb_array', but got {render_mode!r}.")
         if isinstance(env, str):
-            if env not in REGISTERED:
-                raise ValueError(f"env must be one of {', '.join(REGISTERED)}, but got {env!r}.")
-            env = REGISTERED[env][1](max_steps=None)
+            if env not in ENVIRONMENTS:
+                raise ValueError(f"env must be one of {', '.join(ENVIRONMENTS)}, but got {env!r}.")
+            env = ENVIRONMENTS[env](max_steps=None)
         self.env = env
         params = self.env.default_params() if params is None else params
         self.params = dataclasses.replace(params, **changes) if changes else params
@@ -138,11 +134,11 @@ def _space(space: Box | Discrete) -> gymnasium.spaces.Space[Any]:
 
 def register() -> None:
     """Register `pinfactory/NAME-v0` for every environment."""
-    for name, (solved, env) in REGISTERED.items():
+    for name, env in ENVIRONMENTS.items():
         gymnasium.register(
             id=f"pinfactory/{name}-v0",
             entry_point="pinfactory.rl.envs._gymnasium:GymnasiumEnv",
             kwargs={"env": name},
             max_episode_steps=env().max_steps,
-            reward_threshold=solved,
+            reward_threshold=SOLVED.get(name),
         )

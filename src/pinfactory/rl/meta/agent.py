@@ -26,12 +26,10 @@ from .families import DrawnTasks, TaskFamily, TaskStream, checked_family, identi
 from .files import restore_family, store_family
 from .learner import FamilyLearner
 from .policy import probe_and_select
-from .state import MetaAgentState, TaskSlots
+from .state import TaskSlots
 
 # Tasks on which `information_` is measured.
 N_MEASURED = 512
-# Gradient steps of the selector in every iteration.
-SELECTOR_STEPS = 16
 
 
 @register("MetaSpecialistAgent")
@@ -199,9 +197,6 @@ class MetaSpecialistAgent(HierarchicalAgent):
         slots = TaskSlots.start(self.family.env, self._initial.policy, key, tasks)
         return self._start_run((self._initial, slots), self._initial.iteration)
 
-    def _agent_state(self, state: Any) -> MetaAgentState:
-        return state[0]
-
     @property
     def num_timesteps(self) -> int:
         """Environment steps taken, those in the selector's tasks and in probes included."""
@@ -327,8 +322,6 @@ class MetaSpecialistAgent(HierarchicalAgent):
             self.n_steps,
             1 if plain else check.integer("n_epochs", self.n_epochs, 1),
             min(max(1, n_rows), self.n_steps),
-            SELECTOR_STEPS,
-            2 * self.n_tasks,
             plain,
         )
 

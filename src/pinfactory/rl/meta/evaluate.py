@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from pinfactory import settings as check
 from pinfactory.core.compiling import compiled_fully
-from pinfactory.core.hierarchy import take_expert
+from pinfactory.core.hierarchy import repeat_answers, take_expert
 from pinfactory.core.information import Information, StageMeter
 from pinfactory.rl.envs import Env
 from pinfactory.rl.evaluate import (
@@ -106,10 +106,7 @@ def _play(
     def act(key: Key[Array, ""], now: EpisodeState) -> tuple[Array, StageMeter]:
         noise = uniforms(key, (n, policy.actions.n_noise))
         sample = policy.act(experts, now.observation, noise, deterministic)
-        answers = jax.tree.map(
-            lambda leaf: jnp.broadcast_to(leaf[:, None], (n, capacity, *leaf.shape[1:])),
-            sample.answer,
-        )
+        answers = repeat_answers(sample.answer, capacity)
         meter = now.policy_state.update(answers, acts * ~now.over[:, None])
         return policy.actions.to_env(sample.action), meter
 

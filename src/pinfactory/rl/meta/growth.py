@@ -16,6 +16,7 @@ from pinfactory.core.splitting import cost_direction, plan_splits, split_outputs
 from pinfactory.networks import Network
 from pinfactory.recurrent import SequenceNetwork
 from pinfactory.rl.actions import BoxActions
+from pinfactory.rl.policy import take_one
 
 from .state import MetaAgentState
 
@@ -102,7 +103,7 @@ def _split_readout(
     hidden = jax.vmap(selector.remember)(tau)
     selection = jax.vmap(hierarchy.select)(tau).probs
     # The cost of a task for an expert that would not be chosen there says nothing about the task.
-    chosen = known * jnp.take_along_axis(selection, replay.expert[:, None], axis=1)[:, 0]
+    chosen = known * take_one(selection, replay.expert)
     slope = cost_direction(hidden, jnp.log(jnp.maximum(replay.cost, 1e-6)), chosen)
 
     generation = jnp.arange(len(parent)) // state.hyper.n_initial_experts

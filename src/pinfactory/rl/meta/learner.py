@@ -29,6 +29,8 @@ from .state import MetaAgentState, SelectorReplay, TaskSlots
 
 # In this share of the selector's tasks any expert may act, in all others the one it chooses.
 EXPLORATION = 0.25
+# Gradient steps of the selector in every iteration.
+SELECTOR_STEPS = 16
 # All learning rates fall to this share.
 FINAL_RATE = 0.02
 # In this share of the slots, a task always stays until its episode ends.
@@ -85,7 +87,7 @@ class FamilyLearner(eqx.Module):
     as it is, and experts learn from all 2n tasks.
 
     Experts learn `n_epochs` times from every step, from `steps_per_batch` of each task at once; the
-    selector takes `selector_steps` gradient steps in an iteration, on `selector_batch` tasks each.
+    selector takes `SELECTOR_STEPS` gradient steps in an iteration, on 2n tasks of the replay each.
     If `plain`, both learn as Algorithm 2 is printed (see `update` of `MetaSpecialistAgent`).
     """
 
@@ -94,8 +96,6 @@ class FamilyLearner(eqx.Module):
     n_steps: int = eqx.field(static=True)
     n_epochs: int = eqx.field(static=True)
     steps_per_batch: int = eqx.field(static=True)
-    selector_steps: int = eqx.field(static=True)
-    selector_batch: int = eqx.field(static=True)
     plain: bool = eqx.field(static=True)
 
     def step(self, key: Key[Array, ""], state: State, tasks: PyTree) -> tuple[State, Info]:
@@ -276,7 +276,7 @@ class FamilyLearner(eqx.Module):
             latest = agent.iteration % (room // self.n_tasks) * self.n_tasks
             return latest + jnp.arange(self.n_tasks)[None]
         full = jnp.minimum((agent.iteration + 1) * self.n_tasks, room)
-        return jax.random.randint(key, (self.selector_steps, self.selector_batch), 0, full)
+        return jax.random.randint(key, (SELECTOR_STEPS, 2 * self.n_tasks), 0, full)
 
     def _expert_rows(
         self, key: Key[Array, ""], iteration: Int[Array, ""], selector_fixed: Bool[Array, ""]

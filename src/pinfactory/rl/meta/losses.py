@@ -10,8 +10,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 from pinfactory.core.constraints import Priors
 from pinfactory.core.families import Categorical
-from pinfactory.core.hierarchy import take_expert
+from pinfactory.core.hierarchy import repeat_answers, take_expert
 from pinfactory.rl.optimise import clipped_adam
+from pinfactory.rl.policy import take_one
 from pinfactory.rl.ppo import clipped_surrogate
 from pinfactory.rl.values import Critics, Experience
 
@@ -70,7 +71,7 @@ def selector_loss(
     tau = state.policy.transitions(batch.transitions)
     n, n_parts = batch.free_energy.shape
     predicted = jax.vmap(critic)(tau).reshape(n, -1, n_parts)
-    observed = jnp.take_along_axis(predicted, batch.expert[:, None, None], axis=1)[:, 0]
+    observed = take_one(predicted, batch.expert)
     error = jnp.mean(jnp.sum(optax.huber_loss(observed, batch.free_energy), axis=-1))
     hierarchy = eqx.tree_at(lambda h: h.selector, hierarchy, selector)
     selection = jax.vmap(hierarchy.select)(tau)
@@ -116,15 +117,11 @@ def update_priors(
 ) -> Priors:
     """Update p(m) by the selector's new answers, and p(a|m) by the experts in tasks that count."""
     selector_prior, expert_prior = priors.stages
-    steps, n = batch.advantage.shape
+    steps = len(batch.advantage)
     capacity = expert_prior.mass.shape[0]
     weight = counts / (steps * jnp.sum(counts))
     acted = jnp.tile(weight[:, None] * jax.nn.one_hot(expert, capacity), (steps, 1))
-
-    def for_each(leaf: Array) -> Array:
-        flat = leaf.reshape(steps * n, 1, *leaf.shape[2:])
-        return jnp.broadcast_to(flat, (steps * n, capacity, *leaf.shape[2:]))
-
-    answers = jax.tree.map(for_each, batch.sample.answer)
+    given = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), batch.sample.answer)
+    answers = repeat_answers(given, capacity)
     even = jnp.full(len(selection.log_probs), 1.0 / len(selection.log_probs))
     return Priors((selector_prior.update(selection, even), expert_prior.update(answers, acted)))
