@@ -236,7 +236,7 @@ def test_densities_of_error_utilities_are_calibrated(calibrated):
 def test_noise_follows_a_stream():
     model = quick(utility="squared_error", momentum_expert=0.9, batch_size="auto")
     random = np.random.default_rng(0)
-    for _ in range(100):
+    for _ in range(40):
         x = random.normal(size=(60, 1))
         model.partial_fit(x, 2.0 * x[:, 0] + 0.5 * random.normal(size=60))
     busiest = model.responsibilities(x).mean(axis=0).argmax()

@@ -1,11 +1,13 @@
 """Meta-learners that begin with few experts, which are split while they learn."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from pinfactory import MetaSpecialistRegressor
+from pinfactory.core import compiling
 from pinfactory.core.hierarchy import pick, stack
 from pinfactory.core.splitting import Growth
 from pinfactory.core.training import Callback, Run
@@ -28,6 +30,7 @@ SMALL = {
     "random_state": 0,
 }
 TASKS = Sinusoids(shots=5)
+ANSWER = eqx.filter_jit(lambda model, inputs: jax.vmap(model)(inputs))
 
 
 class Counts(Callback):
@@ -73,17 +76,29 @@ def split(learner: MetaSpecialistRegressor):
     run = Run.start(jax.random.key(0)[None], stack([learner.state_]))
     grown = TaskGrowth(Growth.plan(1, 2, 0.0), 250, learner._utility(), tasks)(run)
     recipes = draw_recipes(tasks, np.random.default_rng(1), 500)
-    return pick(grown.state, 0), jax.vmap(TaskSource(tasks).tasks.build)(recipes)
+    return pick(grown.state, 0), jax.jit(jax.vmap(TaskSource(tasks).tasks.build))(recipes)
 
 
-def test_copies_answer_as_the_one_did(one_expert, monkeypatch):
+def forget():
+    for function in compiling._bounded:
+        function.clear_cache()
+
+
+@pytest.fixture
+def plain_copies(monkeypatch):
+    """Let a child be its parent; programs hold these numbers, so that they are dropped."""
     monkeypatch.setattr(growth, "SHARPNESS", 0.0)
     monkeypatch.setattr("pinfactory.core.splitting.NOISE", 0.0)
-    jax.clear_caches()
+    forget()
+    yield
+    forget()
+
+
+def test_copies_answer_as_the_one_did(one_expert, plain_copies):
     state, batch = split(one_expert)
     inputs = TaskInput(batch.support, batch.query.x)
-    after = jax.vmap(state.model)(inputs)
-    before = jax.vmap(one_expert.state_.model)(inputs)
+    after = ANSWER(state.model, inputs)
+    before = ANSWER(one_expert.state_.model, inputs)
     np.testing.assert_allclose(after.selections[0].probs, 0.5, atol=1e-6)
     for expert in (0, 1):
         np.testing.assert_array_equal(after.answers.mean[:, expert], before.answers.mean[:, 0])
@@ -91,11 +106,11 @@ def test_copies_answer_as_the_one_did(one_expert, monkeypatch):
 
 
 def test_a_child_takes_over_the_tasks_that_cost_its_parent_most(one_expert):
-    jax.clear_caches()
     state, batch = split(one_expert)
-    cost = -task_utilities(one_expert._utility(), one_expert.state_.model, batch)[:, 0]
+    utilities = eqx.filter_jit(task_utilities)
+    cost = -utilities(one_expert._utility(), one_expert.state_.model, batch)[:, 0]
     inputs = TaskInput(batch.support, batch.query.x)
-    child = jax.vmap(state.model.select)(inputs).probs[:, 1]
+    child = ANSWER(state.model, inputs).selections[0].probs[:, 1]
     assert jnp.average(cost, weights=child) > 1.2 * jnp.average(cost, weights=1.0 - child)
     assert 0.2 < jnp.mean(child) < 0.8
 
