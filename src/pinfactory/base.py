@@ -58,7 +58,7 @@ class Learnable(BaseEstimator):
         """Return a copy with arrays of its own, which JAX makes."""
         twin = memo[id(self)] = type(self).__new__(type(self))
         with library_settings():
-            vars(twin).update(copy.deepcopy(vars(self), memo))
+            twin.__dict__.update(copy.deepcopy(vars(self), memo))
         return twin
 
     @property
