@@ -119,3 +119,16 @@ def test_what_changes_a_probability_has_a_unit():
     text = str(Rules((rule((), outputs=("no", "yes")),), 9, "accuracy", "log-odds of yes"))
     assert "says   no: 0.5, yes: 0.5 on average" in text
     assert "on average, and log-odds of yes for each unit or category" in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "told"),
+    [
+        (-0.0062, 9.5e-5, "−6.2 ± 0.095 for 1,000"),
+        (2e-5, 0.01, "+0.02 ± 10 for 1,000"),
+        (3e-8, 0.0, "+0.03 ± 0 for 1,000,000"),
+        (7.0, 0.5, "+7 ± 0.5"),
+    ],
+)
+def test_small_weights_and_errors_are_told_for_more_units(value, error, told):
+    assert Weight("a", "", "", value, error, 9).text() == told
