@@ -1,6 +1,10 @@
-"""Numbers and times as a reader wants them."""
+"""Numbers, times and lines as a reader wants them."""
 
 import math
+import textwrap
+
+# What fits 80 columns.
+WIDTH = 79
 
 
 def number(value: float | None) -> str:
@@ -54,3 +58,11 @@ def quantity(value: float, digits: int | None = None) -> str:
     else:
         text = f"{value:.4g}"
     return text.replace("-", "−")
+
+
+def wrapped(label: str, text: str, deeper: int = 0) -> list[str]:
+    """Return lines that fit 80 columns, with the text beside a label."""
+    indent = " " * (len(label) + deeper)
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=label, subsequent_indent=indent, break_on_hyphens=False
+    )

@@ -13,7 +13,7 @@ from sklearn.linear_model import LinearRegression
 
 from pinfactory import SpecialistClassifier, SpecialistRegressor, load
 from pinfactory.estimators.conditions import find_condition, shortest
-from pinfactory.estimators.row import Contribution, RowExplanation
+from pinfactory.estimators.row import Change, Contribution, RowExplanation
 from pinfactory.tables import Encoding
 
 # One start, and nothing held out: there is less to compile.
@@ -268,6 +268,15 @@ def test_cuts_are_short(low, high, cut):
     found = shortest(low, high)
     assert low <= found < high
     assert len(str(found)) <= len(str(cut))
+
+
+def test_a_row_of_many_classes_fits_80_columns():
+    shares = {f"class number {i}": 0.1 for i in range(10)}
+    change = Change("the column that tells most", "one value", "another value of some length", 3)
+    told = RowExplanation("class number 0", shares, [], 0, 0.5, {}, "", 0.0, (), change)
+    lines = str(told).splitlines()
+    assert max(map(len, lines)) <= 79
+    assert " ".join(map(str.strip, lines)).count("10%") == 10
 
 
 def test_amounts_of_a_row_stand_below_each_other_whatever_columns_are_called():

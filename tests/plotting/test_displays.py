@@ -14,6 +14,7 @@ from pinfactory import InformationDisplay, PartitionDisplay, SpecialistClassifie
 from pinfactory.core.information import Information
 from pinfactory.estimators import RateUtilityCurve
 from pinfactory.plotting import expert_colours
+from pinfactory.plotting._grid import reach
 
 
 class Halves(BaseEstimator):
@@ -102,6 +103,14 @@ def test_other_features_are_held_at_their_median(X, ax):
     committee.responsibilities = lambda X: asked.append(X) or np.ones((len(X), 1))
     PartitionDisplay.from_estimator(committee, X, features=(0, 2), ax=ax)
     np.testing.assert_allclose(asked[0][:, 1], np.median(X[:, 1]))
+
+
+@pytest.mark.parametrize(
+    ("values", "ends"),
+    [([0.0, 10.0], [0.0, 10.8]), ([1.0, 11.0], [0.2, 11.8]), ([-1.0, 9.0], [-1.8, 9.8])],
+)
+def test_pictures_of_what_is_never_negative_do_not_go_below_zero(values, ends):
+    np.testing.assert_allclose(reach(np.asarray(values), 5)[[0, -1]], ends)
 
 
 def test_features_may_be_named_and_tables_stay_tables(X, ax):

@@ -1,6 +1,5 @@
 """Who decided about a row, why, and what would have made it another expert's case."""
 
-import textwrap
 import warnings
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -9,9 +8,8 @@ import numpy as np
 from jaxtyping import Float
 from sklearn.base import is_classifier
 
-from pinfactory.formats import quantity
+from pinfactory.formats import quantity, wrapped
 from pinfactory.tables import Column
-from pinfactory.tables.rules import WIDTH
 
 from .attributions import attribute, user_values
 from .committee import Committee
@@ -64,15 +62,15 @@ class RowExplanation:
     change: Change | None
 
     def __str__(self) -> str:
-        lines = [f"answer   {self.answer}"]
         if self.probabilities:
             shares = ", ".join(f"{name} {p:.0%}" for name, p in self.probabilities.items())
-            lines[0] += f" ({shares})"
+            lines = wrapped("answer   ", f"{self.answer} ({shares})")
         else:
-            lines[0] += f" ± {' ± '.join(quantity(d, 2) for d in self.deviation)}"
+            sure = " ± ".join(quantity(d, 2) for d in self.deviation)
+            lines = wrapped("answer   ", f"{self.answer} ± {sure}")
         others = ", ".join(f"expert {m}: {p:.0%}" for m, p in self.others.items())
         alone = f"by expert {self.expert} ({self.probability:.0%})"
-        lines.append(f"decided  {alone}; {others}" if others else f"decided  {alone}")
+        lines += wrapped("decided  ", f"{alone}; {others}" if others else alone)
         if self.contributions:
             lines.append(f"why      {self.about}: {quantity(self.base, 4)} for an average row")
             shown, rest = self.contributions[:MOST_PRINTED], self.contributions[MOST_PRINTED:]
@@ -83,9 +81,8 @@ class RowExplanation:
             rows.append(("together", quantity(total, 4)))
             width = max(len(name) for name, _ in rows)
             lines += [f"         {name:<{width}}  {amount:>14}" for name, amount in rows]
-        lines.append(f"change   {self._change()}")
-        wrap = textwrap.TextWrapper(WIDTH, subsequent_indent=" " * 9, break_on_hyphens=False)
-        return "\n".join(part for line in lines for part in wrap.wrap(line))
+        lines += wrapped("change   ", self._change())
+        return "\n".join(lines)
 
     __repr__ = __str__
 

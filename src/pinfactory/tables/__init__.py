@@ -5,7 +5,8 @@ from .encoding import INDICATOR_SCALE, Encoding
 from .files import read_frame, write_frame
 from .frames import as_frame, hash_frame, no_number
 from .kinds import FAR, MIDDLE
-from .rules import Gate, Rule, Rules, Weight
+from .rules import Gate, Rule, Rules
+from .weights import Weight
 
 __all__ = [
     "DAYS",

@@ -12,9 +12,10 @@ import narwhals as nw
 import numpy as np
 from jaxtyping import Bool, Float
 
+from pinfactory.formats import WIDTH
+
 from .columns import Column, Feature, Kind, Part
 from .kinds import learn
-from .rules import WIDTH
 
 # An indicator is scaled as if its category were in half of the rows. Its own deviation is smaller
 # the rarer it is; dividing by that, a penalty on weights would hold back rare categories least.

@@ -1,12 +1,13 @@
 """Where each expert applies and what it says, as plain values and text: `Rules`."""
 
-import textwrap
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pinfactory.formats import decimals, quantity
+from pinfactory.formats import decimals, quantity, wrapped
+
+from .weights import Weight
 
 if TYPE_CHECKING:
     import pandas
@@ -15,43 +16,8 @@ if TYPE_CHECKING:
 MOST_PRINTED = 5
 # Columns of a gate that are printed; of gates with many more, these would say little.
 MOST_GATED, MANY_GATED = 3, 10
-# Weights below this are told for more than one unit, but not for more than so many.
-SMALL, MOST_UNITS = 1e-4, 10**9
 # Longest name of a column that has the weights beside it, not after it.
 MOST_NAME = 30
-WIDTH = 79
-
-
-class Weight(NamedTuple):
-    """Effect of one number, or of one category, on an expert's answer.
-
-    Attributes
-    ----------
-    column, level
-        The user's column, and the category ("" for a number).
-    output
-        Which class or target it is about; "" if there is one answer.
-    value, error
-        The weight in the user's units and its standard error. That of a category is the
-        difference from the average over all rows (of two categories: from the first).
-    rows
-        For a category, how many of the expert's rows have it.
-    """
-
-    column: str
-    level: str
-    output: str
-    value: float
-    error: float
-    rows: int
-
-    def text(self) -> str:
-        """Return weight and error with a sign; what is small for one unit, for 1,000 and so on."""
-        sign, units = "+" if self.value > 0 else "", 1
-        while 0.0 < abs(self.value) * units < SMALL and units < MOST_UNITS:
-            units *= 1000
-        told = f"{sign}{quantity(self.value * units, 3)} ± {quantity(self.error * units, 2)}"
-        return told if units == 1 else f"{told} for {units:,}"
 
 
 class Gate(NamedTuple):
@@ -248,9 +214,9 @@ class Rules:
         )
         exactly = "exactly, " if rule.exact else ""
         fit = f"({exactly}fidelity {rule.fidelity:.2f}, {rule.matched:,} of {self.n_rows:,} rows)"
-        lines = [head, *_wrapped("where  ", f"{rule.where} {fit}")]
+        lines = [head, *wrapped("  where  ", f"{rule.where} {fit}")]
         for text in () if rule.exact else _gates(rule.path):
-            lines += _wrapped("gate   ", text)
+            lines += wrapped("  gate   ", text)
         # Classes may be numbers.
         mark = ":" if self.measure == "accuracy" else ""
         about = ", ".join(
@@ -258,17 +224,17 @@ class Rules:
         )
         # An answer has the unit of its mean; a probability changes in another one.
         unit = f" {self.unit}" if self.measure == "accuracy" else ""
-        lines += _wrapped("says   ", f"{about} on average, and{unit} for each unit or category")
+        lines += wrapped("  says   ", f"{about} on average, and{unit} for each unit or category")
         n_told = rule.n_told()
         width = max((len(name) for name, _ in rule.says(n_told)), default=0)
         for name, told in rule.says(n_told):
             if width <= MOST_NAME:
-                lines += _wrapped(f"       {name:<{width}}  ", told)
+                lines += wrapped(f"         {name:<{width}}  ", told)
             else:
-                lines += _wrapped("       ", f"{name}  {told}", deeper=2)
+                lines += wrapped("         ", f"{name}  {told}", deeper=2)
         more = rule.left(n_told)
         lines += [f"         … and {more}"] if more else []
-        return "\n".join(lines + (_wrapped("doubt  ", rule.doubt()) if rule.doubt() else []))
+        return "\n".join(lines + (wrapped("  doubt  ", rule.doubt()) if rule.doubt() else []))
 
     def to_plain(self) -> dict[str, Any]:
         """Return plain values for a file."""
@@ -306,10 +272,3 @@ def _gates(path: tuple[Gate, ...]) -> list[str]:
     if len(path) > 1 and n_features > MANY_GATED:
         return [f"{len(path)} splits of the tree, each by {n_features} features (`rule.path`)"]
     return [gate.text(MOST_GATED) for gate in path]
-
-
-def _wrapped(label: str, text: str, deeper: int = 0) -> list[str]:
-    indent = " " * (2 + len(label) + deeper)
-    return textwrap.wrap(
-        text, WIDTH, initial_indent=f"  {label}", subsequent_indent=indent, break_on_hyphens=False
-    )
