@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pinfactory.estimators.row import Change, Contribution, RowExplanation
 from pinfactory.tables import Encoding, Gate, Rule, Rules, Weight
 
 LONG = "a class with a name of more than thirty letters"
@@ -106,24 +105,3 @@ def test_what_changes_a_probability_has_a_unit():
     text = str(Rules((rule((), outputs=("no", "yes")),), 9, "accuracy", "log-odds of yes"))
     assert "says   no: 0.5, yes: 0.5 on average" in text
     assert "on average, and log-odds of yes for each unit or category" in " ".join(text.split())
-
-
-def test_an_explanation_of_a_row_with_many_experts_and_classes_fits_80_columns():
-    row = RowExplanation(
-        answer=LONG,
-        probabilities={f"{LONG} {n}": 0.2 for n in range(5)},
-        deviation=[],
-        expert=0,
-        probability=0.3,
-        others=dict.fromkeys(range(1, 8), 0.1),
-        about="log-odds",
-        base=0.5,
-        contributions=(Contribution(LONG, LONG, 1.0),),
-        change=Change(LONG, LONG, "another", 1),
-    )
-    lines = str(row).splitlines()
-    assert max(map(len, lines)) <= 79
-    assert [line[:9].strip() for line in lines if line[0] != " "] == [
-        *("answer", "decided", "why", "change")
-    ]
-    assert "expert 7: 10%" in " ".join(" ".join(lines).split())

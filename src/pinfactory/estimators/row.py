@@ -1,6 +1,5 @@
 """Who decided about a row, why, and what would have made it another expert's case."""
 
-import textwrap
 import warnings
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -11,7 +10,6 @@ from sklearn.base import is_classifier
 
 from pinfactory.formats import quantity
 from pinfactory.tables import Column
-from pinfactory.tables.rules import WIDTH
 
 from .attributions import attribute, user_values
 from .committee import Committee
@@ -84,8 +82,7 @@ class RowExplanation:
             width = max(len(name) for name, _ in rows)
             lines += [f"         {name:<{width}}  {amount:>14}" for name, amount in rows]
         lines.append(f"change   {self._change()}")
-        wrap = textwrap.TextWrapper(WIDTH, subsequent_indent=" " * 9, break_on_hyphens=False)
-        return "\n".join(part for line in lines for part in wrap.wrap(line))
+        return "\n".join(lines)
 
     __repr__ = __str__
 
