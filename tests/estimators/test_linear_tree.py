@@ -5,6 +5,7 @@ import pytest
 from scipy.stats import norm
 from sklearn.linear_model import BayesianRidge, LogisticRegression
 
+from pinfactory.estimators import linear_tree
 from pinfactory.estimators.splits import grow
 from pinfactory.estimators.table import Table
 
@@ -124,6 +125,19 @@ def test_smaller_trees_are_the_beginnings_of_larger_ones():
     large, small = grow(table, 4), grow(table, 2)
     for mine, other in zip(small.leaves(2), large.leaves(2), strict=True):
         np.testing.assert_allclose(mine.coefficients, other.coefficients)
+
+
+@pytest.mark.parametrize("n_classes", [None, 2])
+def test_rows_that_are_read_part_by_part_give_the_same_tree(n_classes, monkeypatch):
+    x, y = bend(400)
+    table = rows(x, y if n_classes is None else (y[:, 0] > 0.0).astype(int))
+    chosen = np.arange(0, 400, 2)
+    whole = grow(table.take(chosen), 3, n_classes=n_classes)
+    monkeypatch.setattr(linear_tree, "PART", 30)
+    found = grow(table, 3, rows=chosen, n_classes=n_classes)
+    assert whole.n_leaves == found.n_leaves > 1
+    for mine, other in zip(whole.leaves(3), found.leaves(3), strict=True):
+        np.testing.assert_allclose(mine.coefficients, other.coefficients, atol=1e-3)
 
 
 def test_weights_are_repetitions():
