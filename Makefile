@@ -22,8 +22,8 @@ test: lint tests
 tests: $(VENV)/.dev
 	$(PYTEST)
 
-# Most compile longer than they compute. Those that do not, and pages, which show what users would
-# see, digit by digit, have the effort of the compiler that users have. The others often wait for
+# Most compile longer than they compute. Those that do not, and pages that show the digits of
+# trainings, have the effort of the compiler that users have. The others often wait for
 # processes they start, so that three of them fill two cores. The run-time checks of types and
 # shapes, which take time in every call, are left to the fast tests.
 SLOW := $(BIN)/pytest --jaxtyping-packages= --dist worksteal

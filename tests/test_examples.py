@@ -19,7 +19,6 @@ MODULES = sorted(
 
 
 @pytest.mark.slow
-@pytest.mark.optimised
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_of_a_module_run_and_print_what_they_show(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

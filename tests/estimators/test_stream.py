@@ -85,10 +85,10 @@ def test_a_batch_that_cannot_be_learned_from_leaves_no_rows_behind(line, monkeyp
 
     (x, y), models = line, [SpecialistRegressor(**QUICK) for _ in range(2)]
     for model in models:
-        model.partial_fit(x[:200], y[:200])
+        model.partial_fit(x[:600], y[:600])
     with monkeypatch.context() as patch:
         patch.setattr(base, "train", fail)
         with pytest.raises(FloatingPointError):
-            models[0].partial_fit(x[200:400], -y[200:400])
-    answers = [model.partial_fit(x[400:600], y[400:600]).predict(x) for model in models]
+            models[0].partial_fit(x[600:1200], -y[600:1200])
+    answers = [model.partial_fit(x[1200:1800], y[1200:1800]).predict(x) for model in models]
     np.testing.assert_array_equal(*answers)

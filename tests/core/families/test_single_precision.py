@@ -49,7 +49,7 @@ def answers(p, weights):
     return p.kl(prior), p.entropy(), prior.entropy(), prior.df, prior.strength
 
 
-@pytest.mark.parametrize("d", [1, 5, 20])
+@pytest.mark.parametrize("d", [1, 20])
 def test_normal_wishart_keeps_four_digits_at_any_df_and_scale(d):
     p, weights = normal_wisharts(d), jnp.array([0.5, 0.2, 0.2, 0.1])
     got = jax.jit(answers)(p, weights)
