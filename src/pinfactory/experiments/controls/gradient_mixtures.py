@@ -67,11 +67,12 @@ class SoftmaxMixture(ControlMixture):
     def _learn(self, x: np.ndarray, target: np.ndarray) -> None:
         start, rows = jax.random.split(jax.random.key(self.seed))
         weights = self._start(x.shape[1], len(self.classes_) if self.classify else 1, start)
-        held = np.random.default_rng(self.seed).random(len(x)) < 0.1
+        # As many for every seed, so that all seeds share a program.
+        held = np.random.default_rng(self.seed).permutation(len(x)) < len(x) // 10
         judged, learned = (
             (jnp.asarray(x[part]), jnp.asarray(target[part])) for part in (held, ~held)
         )
-        learner = Learner(_BalancedLikelihood(self.balance))
+        learner = Learner(_BalancedLikelihood(jnp.asarray(self.balance)))
         state = learner.init(weights, learning_rate=3e-3)
         lowest = np.inf
         for key in jax.random.split(rows, 20):
@@ -113,7 +114,7 @@ _Rows = tuple[Array, Array]
 class _BalancedLikelihood(eqx.Module):
     """The loss of `SoftmaxMixture`."""
 
-    balance: float = eqx.field(static=True)
+    balance: Float[Array, ""]
 
     def __call__(
         self, model: _Weights | _Network, state: State, batch: _Rows, key: Array
@@ -131,7 +132,9 @@ def _train(learner: Learner, state: State, rows: _Rows, key: Array) -> State:
 
 
 @eqx.filter_jit
-def _loss(weights: _Weights | _Network, rows: _Rows, balance: float) -> Float[Array, ""]:
+def _loss(
+    weights: _Weights | _Network, rows: _Rows, balance: Float[Array, ""] | float
+) -> Float[Array, ""]:
     x, target = rows
     log_gates, answers = weights.gates(x), weights.answers(x)
     if jnp.issubdtype(target.dtype, jnp.integer):
