@@ -255,7 +255,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="seed of the first file")
     parser.add_argument("--record", type=Path, help="folder for the counts as a result")
     parser.add_argument("--more", action="store_true", help="go on with the counts in --record")
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
     limit_memory()
     n_faults = 0
     for kind in args.kinds:
