@@ -109,6 +109,11 @@ def test_columns_that_cannot_be_used_are_refused_by_name(frame):
 def test_an_encoding_goes_through_plain_values(frame):
     encoding = Encoding.learn(frame)
     assert Encoding.from_plain(encoding.to_plain()) == encoding
+    # Files that were written before text could be read as numbers.
+    earlier = [
+        {k: v for k, v in column.items() if k != "written"} for column in encoding.to_plain()
+    ]
+    assert Encoding.from_plain(earlier) == encoding
     plain = encoding.to_plain()
     for name, wrong in (("kind", "code"), ("levels", ["A"]), ("fill", "0"), ("low", float("nan"))):
         with pytest.raises(ValueError, match=r"column|number"):

@@ -179,6 +179,8 @@ def _listed(names: Sequence[str], most: int = 6) -> str:
 
 def _column(values: Any) -> Column:
     hints = get_type_hints(Column)
+    if isinstance(values, dict):
+        values = {"written": ""} | values  # which files of earlier versions do not have
     if not isinstance(values, dict) or set(values) != {field.name for field in fields(Column)}:
         raise ValueError("a column must have the fields of a column")
     for name in ("levels", "shares"):
