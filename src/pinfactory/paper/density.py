@@ -229,6 +229,10 @@ class GradientMixture(DensityMixin, Learnable):
     def _untrained(self) -> State:
         return self._start(0)
 
+    def _check_state(self) -> None:
+        if not hasattr(self, "information_"):  # which has the shares of the experts
+            raise ValueError("the file of a mixture must hold its information")
+
     @property
     def weights_(self) -> Float[np.ndarray, " m"]:
         """p(m) of the training data."""
