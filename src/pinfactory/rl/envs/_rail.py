@@ -8,8 +8,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from pinfactory.core.compiling import one_kernel
-
 from ._env import Box, Env, Params, parameter
 
 Scalar = Float[Array, ""]
@@ -65,8 +63,9 @@ def simulate(
     weight = jnp.array([1.0, 2.0, 2.0, 1.0], position.dtype) / 6.0
 
     # One loop over stages rather than over frames, with sines and cosines handed from stage to
-    # stage: XLA would compute them again for every use, six times slower in all. As one kernel,
-    # because its steps are smaller than what it takes to start them.
+    # stage: XLA would compute them again for every use, six times slower in all.
+    # Not as `one_kernel`, though that is faster: XLA then aborts the process while it compiles
+    # some larger programs.
     def stage(i: Array, carry: tuple[Array, Angles, Array, Array, Array, Array]) -> tuple:
         state, trigonometry, start, gained, _, _ = carry
         last = i % 4 == 3
@@ -85,8 +84,7 @@ def simulate(
 
     state = jnp.concatenate([position, velocity])
     first = (state, angles(position), state, jnp.zeros_like(state), position, state[0])
-    loop = one_kernel(lambda first: jax.lax.fori_loop(0, 4 * frames, stage, first))
-    state, _, _, _, stage_position, force = loop(first)
+    state, _, _, _, stage_position, force = jax.lax.fori_loop(0, 4 * frames, stage, first)
     return Motion(state[:q], state[q:], stage_position, force)
 
 
