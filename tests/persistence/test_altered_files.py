@@ -77,3 +77,16 @@ def test_a_file_of_very_many_experts_is_refused_before_it_takes_memory(kind, tmp
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert most < 2**25
+
+
+def test_a_file_of_the_papers_mixture_has_its_information_and_not_very_many_experts(tmp_path):
+    write(tmp_path, ["paper.GradientMixture"])
+    path = tmp_path / "paper.GradientMixture.pin"
+    altered(path, lambda meta: meta["params"].update(n_experts=60_000_000))
+    with pytest.raises(DamagedFileError, match="more than the limit allows"):
+        load(path)
+    altered(path, lambda meta: meta["params"].update(n_experts=2))
+    assert load(path).information_
+    altered(path, lambda meta: meta.pop("information"))
+    with pytest.raises(DamagedFileError, match="must hold its information"):
+        load(path)

@@ -211,6 +211,7 @@ class GradientMixture(DensityMixin, Learnable):
         df = check.number("df", self.df, d - 1.0, open_low=True)
         strength = check.number("strength", self.strength, 0.0, open_low=True)
         hidden = check.sizes("selector_hidden", self.selector_hidden)
+        networks.reserve(n_experts, d * d + d)
         model = assemble(
             jax.random.key(seed),
             lambda key: networks.mlp(d, n_experts, hidden, networks.tanh, key=key),
