@@ -26,7 +26,6 @@ accepted result says so, and has the command.
 Below a table, a result that another version has made is named with that version.
 """
 
-import json
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -35,7 +34,7 @@ from docutils.parsers.rst import Directive, directives
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
-from pinfactory.experiments import Experiment, discover, read_accepted
+from pinfactory.experiments import Experiment, command_of, discover, read_accepted
 from pinfactory.report import Cells, find_measure, format_measure, number, table
 
 _FOLDER = Path(__file__).parents[2] / "results"
@@ -240,7 +239,7 @@ def _with_unit(quantity: str, grouped: dict[str, list[dict[str, Any]]]) -> str:
 
 def _origin(result: dict[str, Any], release: str) -> nodes.paragraph:
     """Return a line about the run."""
-    command = result.get("command") or _reproduction(result)
+    command = result.get("command") or command_of(result)
     seeds = "" if "command" in result else f", {result['seeds']} seed" + "s" * (result["seeds"] > 1)
     line = nodes.paragraph("", "", classes=["small"])
     line += nodes.literal(command, command)
@@ -248,23 +247,6 @@ def _origin(result: dict[str, Any], release: str) -> nodes.paragraph:
         f"{seeds}, {result['finished'][:10]}, {result['processor']}" + _made_by(result, release)
     )
     return line
-
-
-def _reproduction(result: dict[str, Any]) -> str:
-    """Return the command that makes a result again."""
-    method = result["settings"].get("method", "ours")
-    command = f"pinfactory reproduce {result['name']} --scale {result['scale']}"
-    changes = dict(result.get("changes", {}))
-    number = changes.pop("seeds", None)
-    more = [f"{name}={json.dumps(value).replace(' ', '')}" for name, value in changes.items()]
-    return " ".join(
-        [
-            command,
-            *([] if method == "ours" else [f"--method {method}"]),
-            *([] if number is None else [f"--seeds {number}"]),
-            *(["--set", *more] if more else []),
-        ]
-    )
 
 
 def _table_node(cells: Cells, title: str = "") -> nodes.table:

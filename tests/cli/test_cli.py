@@ -38,7 +38,9 @@ def test_reproduce_writes_results_and_the_page(toys, tmp_path, capsys):
     assert (result["scale"], result["seeds"]) == ("quick", 5)
     assert result["changes"] == {"n": 5, "seeds": 5}
     assert result["settings"]["n"] == 5
-    assert "Squares" in (out / "index.html").read_text()
+    page = (out / "index.html").read_text()
+    assert "Squares" in page
+    assert "pinfactory reproduce squares --scale quick --seeds 5 --set n=5<" in page
     printed = capsys.readouterr().out
     assert str(out / "index.html") in printed
     assert "passed" in printed

@@ -6,7 +6,15 @@ A module has its settings, pieces of work that never draw, and measures (`Experi
 
 from ._machine import commit, processor
 from ._registry import Listing, choose, discover
-from ._results import Change, accept_result, compare, read_accepted, read_checked, read_result
+from ._results import (
+    Change,
+    accept_result,
+    command_of,
+    compare,
+    read_accepted,
+    read_checked,
+    read_result,
+)
 from ._runner import Outcome, run
 from .experiment import Experiment, Kind, Measure, Results
 from .methods import Method, has_methods
@@ -22,6 +30,7 @@ __all__ = [
     "Results",
     "accept_result",
     "choose",
+    "command_of",
     "commit",
     "compare",
     "discover",

@@ -56,6 +56,17 @@ def read_result(path: Path) -> dict[str, Any] | None:
     return result
 
 
+def command_of(result: Mapping[str, Any]) -> str:
+    """Return the command that makes a result again."""
+    command = ["pinfactory", "reproduce", result["name"], "--scale", result["scale"]]
+    changes = dict(result.get("changes", {}))
+    method, seeds = result["settings"].get("method", "ours"), changes.pop("seeds", None)
+    command += [] if method == "ours" else ["--method", method]
+    command += [] if seeds is None else ["--seeds", str(seeds)]
+    settings = [f"{name}={json.dumps(v, separators=(',', ':'))}" for name, v in changes.items()]
+    return " ".join(command + (["--set", *settings] if settings else []))
+
+
 def _has(value: Any, parts: Mapping[str, type | tuple[type, ...]]) -> bool:
     return isinstance(value, dict) and all(
         name in value and isinstance(value[name], kind) for name, kind in parts.items()

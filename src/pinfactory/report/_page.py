@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from pinfactory.experiments import Kind, Listing, read_checked, read_result
+from pinfactory.experiments import Kind, Listing, command_of, read_checked, read_result
 from pinfactory.formats import decimals, duration, number, quantity
 from pinfactory.sweep.store import write_file
 
@@ -115,7 +115,7 @@ def render(template: str, **values: Any) -> bytes:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = (number, duration, prose, quantity, decimals, framed)
+    filters = (number, duration, prose, quantity, decimals, framed, command_of)
     jinja.filters |= {function.__name__: function for function in filters}
     values |= {"made": datetime.now(UTC), "version": version("pinfactory")}
     return jinja.get_template(template).render(**values).encode()
