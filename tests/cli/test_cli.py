@@ -102,6 +102,8 @@ def test_list_says_what_there_is_and_what_it_needs(toys, capsys):
         (["--jobs", "0"], "--jobs must be at least 1, but got 0"),
         (["--set", "seeds=2"], "--set needs the names of the experiments"),
         (["squares", "--set", "sides=2"], "settings of squares (seeds, n), but got 'sides'"),
+        (["squares", "--set", "n=1.5"], "--set must be like n=4, but got 1.5"),
+        (["squares", "--set", "n=many"], "--set must be like n=4, but got 'many'"),
         (["squares", "--set", "seeds=[1,2]"], "--set must be like seeds=3, but got [1, 2]"),
         (["squares", "--method", "both"], "--method must be ours for squares, but got both"),
     ],

@@ -100,17 +100,26 @@ def _changes(chosen: "Sequence[Listing]", settings: Sequence[str]) -> dict[str, 
     changes = dict(named("--set", text, value) for text in settings)
     for listing in chosen:
         known = {part.name: part.default for part in fields(cast(Any, listing.experiment).Settings)}
+        known.pop("method", None)  # which is an option of its own
         for name, new in changes.items():
             if name not in known:
                 raise ValueError(
                     f"--set must name settings of {listing.name} ({', '.join(known)}), "
                     f"but got {name!r}"
                 )
-            if isinstance(known[name], tuple) != isinstance(new, list):
+            if not _is_like(new, known[name]):
                 example = known[name] if known[name] != () else (1, 2)
                 like = json.dumps(example).replace(" ", "")
                 raise ValueError(f"--set must be like {name}={like}, but got {new!r}")
     return {name: tuple(new) if isinstance(new, list) else new for name, new in changes.items()}
+
+
+def _is_like(new: Any, default: Any) -> bool:
+    """Return whether a value is of the kind of a default; without one, any is."""
+    if default is None:
+        return True
+    kind = list if isinstance(default, tuple) else type(default)
+    return type(new) is kind or (kind is float and type(new) is int)
 
 
 def _print_list(listings: "Sequence[Listing]") -> None:
