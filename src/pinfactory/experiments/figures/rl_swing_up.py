@@ -33,18 +33,18 @@ The paper's text describes a swing-up, but its environment only balances. These 
 pendulum (`Pendulum-v1`), the pole on a cart, and the double pendulum on a cart, learned by one
 linear expert, by committees of linear experts, and by one network. "Grown" committees begin with
 two experts, which are split during training. One linear controller cannot swing the pendulum up and
-hold it. A committee of two can, though not with every seed; one of five can with every seed. On the
-cart the committee may gain because it learns more easily or because it can represent more; a direct
-search for a single clipped linear controller finds none that solves the task. The double pendulum
-is learned backward: episodes start near upright first, then further and further away, and finally
-hanging. The curves always show episodes that start hanging. The right side shows who acts where:
-each dot is a state in the colour of the responsible expert, and the bars show how much each expert
-acts, with the pole up and on the way there. For the pendulum and the pole on a cart these experts
-act for five steps once they are chosen. A selector that chooses in every step leads to experts that
-push to either side, and steers by alternating between them. With `--method both` the paper's agent
-learns the same tasks with as many steps; its episodes always start hanging. Controls for the
-largest committee are experts with constant actions, a linear selector, a committee without prices
-(β → ∞), and one dense network with as many parameters as selector and experts together.
+hold it, a committee of two can. On the cart the committee may gain because it learns more easily or
+because it can represent more; a direct search for a single clipped linear controller finds none
+that solves the task. The double pendulum is learned backward: episodes start near upright first,
+then further and further away, and finally hanging. The curves always show episodes that start
+hanging. The right side shows who acts where: each dot is a state in the colour of the responsible
+expert, and the bars show how much each expert acts, with the pole up and on the way there. For the
+pendulum and the pole on a cart these experts act for five steps once they are chosen. A selector
+that chooses in every step leads to experts that push to either side, and steers by alternating
+between them. With `--method both` the paper's agent learns the same tasks with as many steps; its
+episodes always start hanging. Controls for the largest committee are experts with constant actions,
+a linear selector, a committee without prices (β → ∞), and one dense network with as many parameters
+as selector and experts together.
 """
 
 
